@@ -1,0 +1,208 @@
+// Package runtimes owns the SPI behind which harnesses run: Runtime and
+// Incarnation, which a runtime implements, and Port, through which every
+// outward call of a harness leaves and which the host implements. So no runtime
+// ever sees the journal, and replay works the same for all of them.
+//
+// Runtimes differ by data (Capabilities), never by type switches. Abilities
+// beyond the core are optional interfaces found by assertion: Restorer and
+// Snapshotter.
+//
+// The package has interfaces, values and sentinels only. It imports sdk/abi and
+// never an implementation, the engine, the journal or the host.
+package runtimes
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// The errors a runtime returns; test with errors.Is.
+var (
+	// ErrModule reports a module this runtime does not take. Its text says
+	// what is wrong with it. Retrying cannot help.
+	ErrModule = errors.New("module refused")
+	// ErrShortage reports that the host lacks something (memory, descriptors,
+	// disk). The turn was not run, or was given up with nothing decided; it may
+	// be retried.
+	ErrShortage = errors.New("host resources exhausted")
+	// ErrStopped reports a call on an incarnation that was stopped or can no
+	// longer run, for instance after a trap.
+	ErrStopped = errors.New("incarnation stopped")
+)
+
+// Capabilities are what a runtime can give. Placement compares them with what
+// a harness needs before any compute starts (P1).
+type Capabilities struct {
+	// Runtime is the runtime's name, for messages and for sessions' metadata.
+	Runtime string
+	// MemorySnapshot: incarnations implement Snapshotter and the runtime
+	// implements Restorer.
+	MemorySnapshot bool
+	// Reexecutable: the same module, image and answers reach the same outputs
+	// and the same image, so a turn can be proven by running it again.
+	Reexecutable bool
+	// Sealed: a harness reaches nothing but its Port.
+	Sealed bool
+	// GPU: a harness may use one.
+	GPU bool
+}
+
+// Runtime runs harnesses of one form. It is safe for concurrent use.
+type Runtime interface {
+	Capabilities() Capabilities
+
+	// Describe loads m and asks the harness what it is. It runs no turn and
+	// reaches no Port. It wraps ErrModule if m cannot be taken. Repeated calls
+	// for one module are cheap.
+	Describe(ctx context.Context, m Module) (Description, error)
+
+	// Create gives an incarnation of m in its initial state.
+	Create(ctx context.Context, m Module) (Incarnation, error)
+
+	// Close ends every incarnation and frees what the runtime holds.
+	Close(ctx context.Context) error
+}
+
+// Restorer is a Runtime that can start an incarnation from a saved image.
+type Restorer interface {
+	Runtime
+	// Restore gives an incarnation of m in the state of img. It does not keep
+	// img.Pages after it returns.
+	Restore(ctx context.Context, m Module, img Image) (Incarnation, error)
+}
+
+// Incarnation is one living instance of a harness. It serves one session and
+// one call at a time; calls must not overlap, Stop excepted.
+type Incarnation interface {
+	// Run drives one turn to its end. Every outward call of the harness goes
+	// through port, from one goroutine, in order.
+	//
+	// A turn that ends by itself (completed, failed, trapped, out of fuel)
+	// gives an Outcome and no error. Run returns an error, and no Outcome, when
+	// the turn was given up: ctx ended (the error wraps context.Cause(ctx)),
+	// port returned an error (Run wraps it), or the host ran short
+	// (ErrShortage). After an error, and after any Outcome but completed, the
+	// incarnation can only be stopped.
+	Run(ctx context.Context, t Turn, port Port) (Outcome, error)
+
+	// Status tells whether the incarnation can run another turn.
+	Status() Status
+
+	// Stop ends the incarnation. It may be called at any time, and again.
+	Stop(ctx context.Context) error
+}
+
+// Snapshotter is an Incarnation whose state between turns can be saved.
+type Snapshotter interface {
+	Incarnation
+	// Snapshot gives the incarnation's state. It may be called while Status is
+	// Ready; the pages are valid until the next Run or Stop.
+	Snapshot(ctx context.Context) (Image, error)
+}
+
+// Port is how a harness reaches the world: one method for every import of the
+// ABI that leaves the cell (all but read, reply and fail, which the runtime
+// serves itself).
+type Port interface {
+	// Call performs op. An error gives the turn up; everything a guest may be
+	// told is in the Response. The runtime does not keep request or the body
+	// after it has returned, and Call does not keep request.
+	Call(ctx context.Context, op abi.Op, request []byte) (Response, error)
+}
+
+// Response is what a guest gets for a Call.
+type Response struct {
+	Status abi.Status
+	// Body is the answer; with a Status other than OK, the error's text.
+	Body []byte
+	// Now, if not zero, moves the cell's clock forward to this instant, never
+	// back.
+	Now time.Time
+}
+
+// Module is a harness's code.
+type Module struct {
+	// Digest is the SHA-256 of the bytes.
+	Digest abi.Digest
+	// Name is what people call the harness, for messages.
+	Name string
+	// Code reads the bytes. It is called only if the runtime has not loaded
+	// this digest before.
+	Code func() ([]byte, error)
+}
+
+// Description is what a runtime knows of a module.
+type Description struct {
+	Harness abi.HarnessDescriptor
+	// ABI is the version of the ABI the module speaks.
+	ABI int32
+	// Rewriter is the version of the load-time rewriting, 0 where there is none.
+	Rewriter int32
+	// Imports are the module's imports as "module.name", sorted: its
+	// capabilities.
+	Imports []string
+	// Size is the size of the code in bytes.
+	Size int64
+	// Golden is the state of a fresh incarnation, where the runtime has
+	// MemorySnapshot or is Reexecutable. Its pages stay valid until Close.
+	Golden Image
+}
+
+// Turn is what a turn is a function of, beside the module, the image and the
+// answers of the Port.
+type Turn struct {
+	Execution abi.ExecutionID
+	// Seed keys the cell's randomness.
+	Seed [32]byte
+	// Start is the time of EXECUTION_START: the cell's clock begins at the
+	// later of it and the image's.
+	Start time.Time
+	// Limits are the bounds the guest can notice.
+	Limits abi.Limits
+}
+
+// Outcome is how a turn ended by itself.
+type Outcome struct {
+	Reason abi.EndReason
+	// Err tells what failed; nil when Reason is completed.
+	Err *abi.Error
+	// Fuel is what the turn used; 0 where the runtime does not count.
+	Fuel uint64
+}
+
+// Status is the state of an incarnation.
+type Status int
+
+// The states.
+const (
+	Ready   Status = iota // can run a turn or be snapshotted
+	Running               // in a turn
+	Stopped               // can only be stopped
+)
+
+// Image is the whole state of a cell between turns, as a plain value. Only the
+// journal hashes it.
+type Image struct {
+	// Size is the length of linear memory in bytes, a multiple of abi.PageSize.
+	Size uint64
+	// Globals are the mutable globals of the original module, in index order.
+	Globals []abi.Global
+	// Clock is the cell's clock in nanoseconds.
+	Clock int64
+	// Changed lists, ascending, the pages below Size that may differ from the
+	// image this incarnation began its turn with (for a Golden image, and for
+	// one given to Restore: from all-zero pages and from the golden image
+	// respectively). Pages beyond the other image's Size count as zero there.
+	Changed []uint32
+	// Pages reads the pages named in Changed.
+	Pages PageReader
+}
+
+// PageReader reads pages of an image.
+type PageReader interface {
+	// ReadPage fills dst, which has abi.PageSize bytes, with page index.
+	ReadPage(index uint32, dst []byte) error
+}

@@ -1,0 +1,565 @@
+package abi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// ErrJSON reports text that is not JSON, or JSON that has no canonical form:
+// invalid UTF-8, a lone surrogate, a name that stands twice in one object, a
+// number outside a double's range, or nesting deeper than MaxDepth.
+var ErrJSON = errors.New("invalid JSON")
+
+// MaxDepth is how deep arrays and objects may nest.
+const MaxDepth = 500
+
+// Canonical returns the RFC 8785 (JCS) form of the JSON text src.
+//
+// JCS prints every number as the shortest text of its double, so a number that
+// a double cannot hold loses digits here; EncodeEvent keeps those.
+func Canonical(src []byte) ([]byte, error) {
+	return AppendCanonical(make([]byte, 0, len(src)), src)
+}
+
+// AppendCanonical appends the canonical form of src to dst.
+func AppendCanonical(dst, src []byte) ([]byte, error) {
+	c := canonicalizer{src: src, dst: dst}
+	return c.run()
+}
+
+// MarshalCanonical is Canonical of v's JSON.
+func MarshalCanonical(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return Canonical(b)
+}
+
+// EncodeEvent returns the canonical form of e. A number that a JSON double
+// cannot hold is kept, as raw text, in e.Cell.Numbers (I2); a number that JSON
+// cannot carry is refused.
+func EncodeEvent(e *Event) ([]byte, error) {
+	if e.Actor != nil && *e.Actor == (IdentityRef{}) {
+		c := *e
+		c.Actor = nil
+		e = &c
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	c := canonicalizer{src: b, dst: make([]byte, 0, len(b)+64), lossy: map[string]string{}}
+	out, err := c.run()
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	if len(c.lossy) == 0 {
+		return out, nil
+	}
+	withNumbers := *e
+	withNumbers.Cell = new(Cell)
+	if e.Cell != nil {
+		*withNumbers.Cell = *e.Cell
+	}
+	withNumbers.Cell.Numbers = c.lossy
+	return MarshalCanonical(&withNumbers)
+}
+
+// DecodeEvent reads an encoded event and puts the numbers of Cell.Numbers back
+// in their places.
+func DecodeEvent(b []byte) (*Event, error) {
+	e := new(Event)
+	if err := json.Unmarshal(b, e); err != nil {
+		return nil, fmt.Errorf("decode event: %w", err)
+	}
+	if e.Cell == nil || len(e.Cell.Numbers) == 0 {
+		return e, nil
+	}
+	c := canonicalizer{src: b, dst: make([]byte, 0, len(b)), restore: e.Cell.Numbers}
+	restored, err := c.run()
+	if err != nil {
+		return nil, fmt.Errorf("decode event: %w", err)
+	}
+	e = new(Event)
+	if err := json.Unmarshal(restored, e); err != nil {
+		return nil, fmt.Errorf("decode event: %w", err)
+	}
+	e.Cell.Numbers = nil
+	return e, nil
+}
+
+// canonicalizer reads src once and writes its canonical form to dst.
+type canonicalizer struct {
+	src  []byte
+	pos  int
+	dst  []byte
+	path []string // raw pointer segments, kept only for lossy and restore
+
+	// lossy, if set, collects the raw text of numbers that a double changes.
+	lossy map[string]string
+	// restore, if set, has raw numbers to write instead of what stands there.
+	restore map[string]string
+}
+
+func (c *canonicalizer) run() ([]byte, error) {
+	c.space()
+	if err := c.value(0); err != nil {
+		return nil, err
+	}
+	c.space()
+	if c.pos != len(c.src) {
+		return nil, c.errorf("text after the value")
+	}
+	return c.dst, nil
+}
+
+func (c *canonicalizer) errorf(format string, args ...any) error {
+	return fmt.Errorf("%w at byte %d: %s", ErrJSON, c.pos, fmt.Sprintf(format, args...))
+}
+
+func (c *canonicalizer) space() {
+	for c.pos < len(c.src) {
+		switch c.src[c.pos] {
+		case ' ', '\t', '\n', '\r':
+			c.pos++
+		default:
+			return
+		}
+	}
+}
+
+func (c *canonicalizer) peek() byte {
+	if c.pos < len(c.src) {
+		return c.src[c.pos]
+	}
+	return 0
+}
+
+func (c *canonicalizer) tracks() bool { return c.lossy != nil || c.restore != nil }
+
+func (c *canonicalizer) value(depth int) error {
+	if depth > MaxDepth {
+		return c.errorf("nested deeper than %d", MaxDepth)
+	}
+	switch b := c.peek(); {
+	case b == '{':
+		return c.object(depth)
+	case b == '[':
+		return c.array(depth)
+	case b == '"':
+		_, err := c.str()
+		return err
+	case b == '-' || b >= '0' && b <= '9':
+		return c.number()
+	}
+	for _, word := range []string{"true", "false", "null"} {
+		if bytes.HasPrefix(c.src[c.pos:], []byte(word)) {
+			c.pos += len(word)
+			c.dst = append(c.dst, word...)
+			return nil
+		}
+	}
+	return c.errorf("want a value")
+}
+
+func (c *canonicalizer) array(depth int) error {
+	c.pos++
+	c.dst = append(c.dst, '[')
+	c.space()
+	if c.peek() == ']' {
+		c.pos++
+		c.dst = append(c.dst, ']')
+		return nil
+	}
+	for i := 0; ; i++ {
+		if c.tracks() {
+			c.path = append(c.path, strconv.Itoa(i))
+		}
+		c.space()
+		if err := c.value(depth + 1); err != nil {
+			return err
+		}
+		if c.tracks() {
+			c.path = c.path[:len(c.path)-1]
+		}
+		c.space()
+		switch c.peek() {
+		case ',':
+			c.pos++
+			c.dst = append(c.dst, ',')
+		case ']':
+			c.pos++
+			c.dst = append(c.dst, ']')
+			return nil
+		default:
+			return c.errorf("want ',' or ']'")
+		}
+	}
+}
+
+// member is one name and value of an object, as a range of dst.
+type member struct {
+	name       string
+	start, end int
+}
+
+func (c *canonicalizer) object(depth int) error {
+	c.pos++
+	c.dst = append(c.dst, '{')
+	c.space()
+	if c.peek() == '}' {
+		c.pos++
+		c.dst = append(c.dst, '}')
+		return nil
+	}
+	first := len(c.dst)
+	var room [12]member
+	members, sorted := room[:0], true
+	for {
+		c.space()
+		if c.peek() != '"' {
+			return c.errorf("want a name")
+		}
+		start := len(c.dst)
+		name, err := c.str()
+		if err != nil {
+			return err
+		}
+		c.space()
+		if c.peek() != ':' {
+			return c.errorf("want ':'")
+		}
+		c.pos++
+		c.dst = append(c.dst, ':')
+		if c.tracks() {
+			c.path = append(c.path, name)
+		}
+		c.space()
+		if err := c.value(depth + 1); err != nil {
+			return err
+		}
+		if c.tracks() {
+			c.path = c.path[:len(c.path)-1]
+		}
+		if n := len(members); n > 0 && sorted {
+			switch order := compareUTF16(members[n-1].name, name); {
+			case order == 0:
+				return c.errorf("the name %.40q stands twice", name)
+			case order > 0:
+				sorted = false
+			}
+		}
+		members = append(members, member{name, start, len(c.dst)})
+		c.space()
+		switch c.peek() {
+		case ',':
+			c.pos++
+			c.dst = append(c.dst, ',')
+			continue
+		case '}':
+			c.pos++
+		default:
+			return c.errorf("want ',' or '}'")
+		}
+		break
+	}
+	if !sorted {
+		if err := c.sort(members, first); err != nil {
+			return err
+		}
+	}
+	c.dst = append(c.dst, '}')
+	return nil
+}
+
+// sort puts the members, which fill dst from first, in their canonical order.
+func (c *canonicalizer) sort(members []member, first int) error {
+	slices.SortFunc(members, func(a, b member) int { return compareUTF16(a.name, b.name) })
+	ordered := make([]byte, 0, len(c.dst)-first)
+	for i, m := range members {
+		if i > 0 {
+			if members[i-1].name == m.name {
+				return c.errorf("the name %.40q stands twice", m.name)
+			}
+			ordered = append(ordered, ',')
+		}
+		ordered = append(ordered, c.dst[m.start:m.end]...)
+	}
+	copy(c.dst[first:], ordered)
+	return nil
+}
+
+// compareUTF16 orders strings by their UTF-16 units, as JCS asks. That is the
+// order of bytes except between astral characters and U+E000 to U+FFFF.
+func compareUTF16(a, b string) int {
+	i := 0
+	for i < len(a) && i < len(b) && a[i] == b[i] {
+		i++
+	}
+	for i > 0 && i < len(a) && !utf8.RuneStart(a[i]) {
+		i--
+	}
+	if i < len(a) && i < len(b) {
+		ra, _ := utf8.DecodeRuneInString(a[i:])
+		rb, _ := utf8.DecodeRuneInString(b[i:])
+		if (ra > 0xFFFF) != (rb > 0xFFFF) {
+			return int(unit(ra)) - int(unit(rb))
+		}
+	}
+	return strings.Compare(a[i:], b[i:])
+}
+
+// unit is the first UTF-16 unit of r.
+func unit(r rune) rune {
+	if high, _ := utf16.EncodeRune(r); high != utf8.RuneError {
+		return high
+	}
+	return r
+}
+
+// str copies a string in its canonical form and returns what it says.
+func (c *canonicalizer) str() (string, error) {
+	start := c.pos
+	c.pos++
+	for c.pos < len(c.src) {
+		switch b := c.src[c.pos]; {
+		case b == '"':
+			raw := c.src[start+1 : c.pos]
+			if !utf8.Valid(raw) {
+				return "", c.errorf("a string is not UTF-8")
+			}
+			c.pos++
+			c.dst = append(c.dst, c.src[start:c.pos]...)
+			return string(raw), nil
+		case b == '\\':
+			return c.escaped(start)
+		case b < 0x20:
+			return "", c.errorf("a control character in a string")
+		default:
+			c.pos++
+		}
+	}
+	return "", c.errorf("a string without end")
+}
+
+// escaped is str for a string that has escapes, from its opening quote.
+func (c *canonicalizer) escaped(start int) (string, error) {
+	text := append([]byte(nil), c.src[start+1:c.pos]...)
+	for {
+		if c.pos >= len(c.src) {
+			return "", c.errorf("a string without end")
+		}
+		b := c.src[c.pos]
+		c.pos++
+		switch {
+		case b == '"':
+			if !utf8.Valid(text) {
+				return "", c.errorf("a string is not UTF-8")
+			}
+			c.dst = appendString(c.dst, text)
+			return string(text), nil
+		case b == '\\':
+			var err error
+			if text, err = c.escape(text); err != nil {
+				return "", err
+			}
+		case b < 0x20:
+			return "", c.errorf("a control character in a string")
+		default:
+			text = append(text, b)
+		}
+	}
+}
+
+// escape reads what stands after a backslash.
+func (c *canonicalizer) escape(text []byte) ([]byte, error) {
+	b := c.peek()
+	c.pos++
+	if i := strings.IndexByte(`"\/bfnrt`, b); i >= 0 && b != 0 {
+		return append(text, "\"\\/\b\f\n\r\t"[i]), nil
+	}
+	if b != 'u' {
+		return nil, c.errorf("unknown escape")
+	}
+	r, err := c.hex4()
+	if err != nil {
+		return nil, err
+	}
+	if utf16.IsSurrogate(r) {
+		if !bytes.HasPrefix(c.src[min(c.pos, len(c.src)):], []byte(`\u`)) {
+			return nil, c.errorf("a lone surrogate")
+		}
+		c.pos += 2
+		low, err := c.hex4()
+		if err != nil {
+			return nil, err
+		}
+		if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+			return nil, c.errorf("a lone surrogate")
+		}
+	}
+	return utf8.AppendRune(text, r), nil
+}
+
+func (c *canonicalizer) hex4() (rune, error) {
+	if c.pos+4 > len(c.src) {
+		return 0, c.errorf("a short \\u escape")
+	}
+	n, err := strconv.ParseUint(string(c.src[c.pos:c.pos+4]), 16, 16)
+	if err != nil {
+		return 0, c.errorf("a bad \\u escape")
+	}
+	c.pos += 4
+	return rune(n), nil
+}
+
+func appendString(dst, text []byte) []byte {
+	const hexDigits = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, b := range text {
+		switch {
+		case b == '"' || b == '\\':
+			dst = append(dst, '\\', b)
+		case b >= 0x20:
+			dst = append(dst, b)
+		case b == '\b':
+			dst = append(dst, '\\', 'b')
+		case b == '\t':
+			dst = append(dst, '\\', 't')
+		case b == '\n':
+			dst = append(dst, '\\', 'n')
+		case b == '\f':
+			dst = append(dst, '\\', 'f')
+		case b == '\r':
+			dst = append(dst, '\\', 'r')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[b>>4], hexDigits[b&15])
+		}
+	}
+	return append(dst, '"')
+}
+
+// number copies a number as the shortest text of its double.
+func (c *canonicalizer) number() error {
+	start := c.pos
+	if !c.scanNumber() {
+		return c.errorf("a malformed number")
+	}
+	raw := string(c.src[start:c.pos])
+	if c.restore != nil {
+		if kept, ok := c.restore[c.pointer()]; ok {
+			if !isNumber(kept) {
+				return c.errorf("cell.numbers has %.40q, which is no number", kept)
+			}
+			c.dst = append(c.dst, kept...)
+			return nil
+		}
+	}
+	if len(raw) <= 15 && raw != "-0" && !strings.ContainsAny(raw, ".eE") {
+		c.dst = append(c.dst, raw...)
+		return nil
+	}
+	f, err := strconv.ParseFloat(raw, 64)
+	if err != nil || math.IsInf(f, 0) {
+		return c.errorf("%.40s is outside the range of a double", raw)
+	}
+	short := formatDouble(f)
+	c.dst = append(c.dst, short...)
+	if c.lossy != nil && decimal(raw) != decimal(short) {
+		c.lossy[c.pointer()] = raw
+	}
+	return nil
+}
+
+// scanNumber moves past one number of JSON's grammar.
+func (c *canonicalizer) scanNumber() bool {
+	digits := func() bool {
+		from := c.pos
+		for b := c.peek(); b >= '0' && b <= '9'; b = c.peek() {
+			c.pos++
+		}
+		return c.pos > from
+	}
+	if c.peek() == '-' {
+		c.pos++
+	}
+	if c.peek() == '0' {
+		c.pos++
+	} else if !digits() {
+		return false
+	}
+	if c.peek() == '.' {
+		c.pos++
+		if !digits() {
+			return false
+		}
+	}
+	if b := c.peek(); b == 'e' || b == 'E' {
+		c.pos++
+		if b := c.peek(); b == '+' || b == '-' {
+			c.pos++
+		}
+		return digits()
+	}
+	return true
+}
+
+func isNumber(s string) bool {
+	c := canonicalizer{src: []byte(s)}
+	return c.scanNumber() && c.pos == len(s)
+}
+
+// pointer is the JSON Pointer of the value being read.
+func (c *canonicalizer) pointer() string {
+	var b strings.Builder
+	for _, segment := range c.path {
+		b.WriteByte('/')
+		b.WriteString(strings.ReplaceAll(strings.ReplaceAll(segment, "~", "~0"), "/", "~1"))
+	}
+	return b.String()
+}
+
+// formatDouble prints f as ECMAScript does.
+func formatDouble(f float64) string {
+	if f == 0 {
+		return "0"
+	}
+	if abs := math.Abs(f); abs >= 1e-6 && abs < 1e21 {
+		return strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	s := strconv.FormatFloat(f, 'e', -1, 64)
+	mantissa, exponent, _ := strings.Cut(s, "e")
+	return mantissa + "e" + exponent[:1] + strings.TrimLeft(exponent[1:], "0")
+}
+
+// decimal is a form of a number's text that is equal for equal numbers: sign,
+// significant digits, exponent of the last one.
+func decimal(s string) string {
+	sign := ""
+	if s[0] == '-' {
+		sign, s = "-", s[1:]
+	}
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(s), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	if digits == "" {
+		return "0"
+	}
+	// An exponent that does not fit has no double equal to it, save 0 above.
+	e, err := strconv.ParseInt(strings.TrimPrefix(exponent, "+"), 10, 32)
+	if err != nil && exponent != "" {
+		return "?" + s
+	}
+	significant := strings.TrimRight(digits, "0")
+	e += int64(len(digits)-len(significant)) - int64(len(fraction))
+	return sign + significant + "e" + strconv.FormatInt(e, 10)
+}

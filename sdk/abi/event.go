@@ -1,0 +1,195 @@
+package abi
+
+// SchemaVersion is the schema_version of every record this module writes.
+const SchemaVersion = 1
+
+// EventKind says what an Event records.
+type EventKind string
+
+// The kinds of events. Those after EventParked are ours, from number 1000.
+const (
+	EventInput           EventKind = "EVENT_INPUT"
+	EventModelCall       EventKind = "EVENT_MODEL_CALL"
+	EventOutput          EventKind = "EVENT_OUTPUT"
+	EventToolCall        EventKind = "EVENT_TOOL_CALL"
+	EventToolResult      EventKind = "EVENT_TOOL_RESULT"
+	EventApprovalRequest EventKind = "EVENT_APPROVAL_REQUEST"
+	EventApprovalResult  EventKind = "EVENT_APPROVAL_RESULT"
+	EventUsage           EventKind = "EVENT_USAGE"
+	EventLifecycle       EventKind = "EVENT_LIFECYCLE"
+	EventEnd             EventKind = "EVENT_END"
+	EventError           EventKind = "EVENT_ERROR"
+	EventExecutionStart  EventKind = "EVENT_EXECUTION_START"
+	EventParked          EventKind = "EVENT_PARKED"
+	EventWait            EventKind = "EVENT_WAIT"
+	EventSignal          EventKind = "EVENT_SIGNAL"
+)
+
+// Event is one thing that happened in a session. At most one of the body fields
+// (Message to ExecutionStart) is set; which one follows from Kind.
+type Event struct {
+	Kind          EventKind    `json:"kind,omitempty"`
+	ExecutionID   ExecutionID  `json:"execution_id,omitempty"`
+	Time          Time         `json:"ts,omitzero"`
+	SchemaVersion int32        `json:"schema_version,omitempty"`
+	Actor         *IdentityRef `json:"actor,omitempty"`
+	Cell          *Cell        `json:"cell,omitempty"`
+
+	Message        *Message         `json:"message,omitempty"`
+	Model          *ModelCall       `json:"model,omitempty"`
+	Tool           *ToolCall        `json:"tool,omitempty"`
+	Result         *ToolResult      `json:"result,omitempty"`
+	Approval       *ApprovalRequest `json:"approval,omitempty"`
+	ApprovalResult *ApprovalResult  `json:"approval_result,omitempty"`
+	Usage          *Usage           `json:"usage,omitempty"`
+	Lifecycle      *Lifecycle       `json:"lifecycle,omitempty"`
+	End            *HarnessEnd      `json:"end,omitempty"`
+	Error          *Error           `json:"error,omitempty"`
+	ExecutionStart *ExecutionStart  `json:"execution_start,omitempty"`
+}
+
+// IdentityRef names who acted.
+type IdentityRef struct {
+	Principal string `json:"principal,omitempty"`
+	Issuer    string `json:"issuer,omitempty"`
+	Subject   string `json:"subject,omitempty"`
+}
+
+// ApprovalRequest asks a person to decide on a tool call.
+type ApprovalRequest struct {
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+// ApprovalResult is that decision.
+type ApprovalResult struct {
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	Approved   bool   `json:"approved,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	RequestSeq Seq    `json:"request_seq,omitempty"`
+}
+
+// HarnessEnd closes a turn.
+type HarnessEnd struct {
+	State EndState `json:"state,omitempty"`
+	Error *Error   `json:"error,omitempty"`
+}
+
+// EndState is how a turn ended.
+type EndState string
+
+// The values of EndState.
+const (
+	StateCompleted EndState = "COMPLETED"
+	StateFailed    EndState = "FAILED"
+	StateCanceled  EndState = "CANCELED"
+)
+
+// Lifecycle records a change of the session itself.
+type Lifecycle struct {
+	Kind   LifecycleKind `json:"kind,omitempty"`
+	Detail string        `json:"detail,omitempty"`
+}
+
+// LifecycleKind is the enum of Lifecycle.
+type LifecycleKind string
+
+// The values of LifecycleKind. CREATE (1000) and UPGRADE (1001) are ours.
+const (
+	LifecycleSuspend LifecycleKind = "LIFECYCLE_SUSPEND"
+	LifecycleResume  LifecycleKind = "LIFECYCLE_RESUME"
+	LifecycleFork    LifecycleKind = "LIFECYCLE_FORK"
+	LifecycleCreate  LifecycleKind = "LIFECYCLE_CREATE"
+	LifecycleUpgrade LifecycleKind = "LIFECYCLE_UPGRADE"
+)
+
+// ExecutionStart opens a turn.
+type ExecutionStart struct {
+	Config         []byte `json:"config,omitempty"`
+	ResumeFromSeq  Seq    `json:"resume_from_seq,omitempty"`
+	InputCount     *Int64 `json:"input_count,omitempty"`
+	Harness        string `json:"harness,omitempty"`
+	HarnessVersion string `json:"harness_version,omitempty"`
+}
+
+// Cell holds every field that is ours (Event field 1000). Which ones a record
+// carries stands in docs/journal.md.
+type Cell struct {
+	// CREATE, FORK.
+	UID        SessionID `json:"uid,omitempty"`
+	Harness    string    `json:"harness,omitempty"`
+	GoldenRoot Digest    `json:"golden_root,omitzero"`
+	ABI        int32     `json:"abi,omitempty"`
+	Parent     SessionID `json:"parent,omitempty"`
+	At         Seq       `json:"at,omitempty"`
+
+	// CREATE, EXECUTION_START.
+	Module   Digest `json:"module,omitzero"`
+	Rewriter int32  `json:"rewriter,omitempty"`
+
+	// EXECUTION_START; Seed also in FORK. Model is the turn's default model:
+	// it fills a ModelCall whose own is empty.
+	BaseRoot    Digest  `json:"base_root,omitzero"`
+	Seed        []byte  `json:"seed,omitempty"`
+	StartDigest Digest  `json:"start_digest,omitzero"`
+	Limits      *Limits `json:"limits,omitempty"`
+	Model       string  `json:"model,omitempty"`
+
+	// MODEL_CALL: the request blob, and the head of its message list.
+	Request  Digest `json:"request,omitzero"`
+	Messages Digest `json:"messages,omitzero"`
+
+	// OUTPUT, USAGE and ERROR that answer a call.
+	CallID string `json:"call_id,omitempty"`
+
+	// END.
+	Reason EndReason `json:"reason,omitempty"`
+	Class  EndClass  `json:"class,omitempty"`
+	Root   Digest    `json:"root,omitzero"`
+	Fuel   Int64     `json:"fuel,omitempty"`
+
+	// Body is the digest of the event's body where that is a blob of its own,
+	// because the record would pass MaxInlineBytes.
+	Body Digest `json:"body,omitzero"`
+
+	// Numbers has the raw text of every number that a JSON double cannot hold,
+	// by its JSON Pointer (RFC 6901) in the event.
+	Numbers map[string]string `json:"numbers,omitempty"`
+}
+
+// MaxInlineBytes is the size of an encoded event above which its body becomes a
+// blob, referenced by digest.
+const MaxInlineBytes = 64 << 10
+
+// Limits are the bounds of a turn that a guest can notice, so that they are
+// part of what the turn is a function of (M2).
+type Limits struct {
+	Depth        int32 `json:"depth,omitempty"`         // call frames
+	Effects      int32 `json:"effects,omitempty"`       // journaled calls
+	Fuel         Int64 `json:"fuel,omitempty"`          // units, see docs/abi.md
+	MemoryBytes  Int64 `json:"memory_bytes,omitempty"`  // linear memory
+	OutputBytes  Int64 `json:"output_bytes,omitempty"`  // all output requests of a turn together
+	RequestBytes Int64 `json:"request_bytes,omitempty"` // one request
+}
+
+// DefaultLimits are what a turn gets when nobody says otherwise.
+func DefaultLimits() Limits {
+	return Limits{
+		Depth:        20_000,
+		Effects:      1_000,
+		Fuel:         50_000_000_000,
+		MemoryBytes:  256 << 20,
+		OutputBytes:  16 << 20,
+		RequestBytes: 4 << 20,
+	}
+}
+
+// LogRecord is a record as the protocol shows it. Fence and ContentHash stand
+// beside the hashed line, not in it.
+type LogRecord struct {
+	Seq         Seq    `json:"seq,omitempty"`
+	PrevHash    Digest `json:"prev_hash,omitzero"`
+	ContentHash Digest `json:"content_hash,omitzero"`
+	Fence       Fence  `json:"fence,omitempty"`
+	Event       *Event `json:"event,omitempty"`
+}
