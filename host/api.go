@@ -1,0 +1,179 @@
+package host
+
+import (
+	"time"
+
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// ExecState is what a session's last or open turn is doing.
+type ExecState string
+
+// The states. INTERRUPTED is derived when read: a turn is open and no process
+// runs it.
+const (
+	ExecPending     ExecState = "PENDING"
+	ExecRunning     ExecState = "RUNNING"
+	ExecInterrupted ExecState = "INTERRUPTED"
+	ExecCompleted   ExecState = "COMPLETED"
+	ExecFailed      ExecState = "FAILED"
+	ExecCanceled    ExecState = "CANCELED"
+)
+
+// Session is what is known of a session.
+type Session struct {
+	UID     abi.SessionID
+	Project string
+	Name    string
+	// Harness and Module are what the session is pinned to; Model is its default
+	// model, empty for the host's.
+	Harness string
+	Module  abi.Digest
+	Runtime string
+	// HoldsMemory: the harness's memory is saved at each END.
+	HoldsMemory bool
+	Model       string
+	Config      []byte
+	Created     time.Time
+	Updated     time.Time
+
+	// Parent and ForkSeq name the record a forked session grew from.
+	Parent  abi.SessionID
+	ForkSeq abi.Seq
+
+	State ExecState
+	// Reason is why the last turn ended, empty before the first END.
+	Reason abi.EndReason
+	// Execution is the open turn, or else the last one.
+	Execution abi.ExecutionID
+	// Turns counts the ended turns of the whole record, a parent's included.
+	Turns int64
+	Head  journal.Head
+	// Closed is the last closed point: the newest END or FORK.
+	Closed abi.Seq
+	// Root is the memory root that the next turn begins from.
+	Root abi.Digest
+}
+
+// CreateRequest asks for a new session.
+type CreateRequest struct {
+	Project string // empty: DefaultProject
+	Name    string // optional; unique in the project
+	Harness Harness
+	Model   string
+	Config  []byte // given to every turn that brings none of its own
+}
+
+// ExecRequest asks for one turn.
+type ExecRequest struct {
+	Session abi.SessionID
+	// Inputs open a new turn. Without any, an open turn is recovered.
+	Inputs []abi.Message
+	// Model and Config override the session's for this turn; on recovery the
+	// recorded ones win.
+	Model  string
+	Config []byte
+	// Deadline bounds the turn's wall time; 0 means the host's default.
+	Deadline time.Duration
+	// Expect, if set, is the seq the session's head must have.
+	Expect *abi.Seq
+	// Abandon ends an open turn as CANCELED before the new one starts.
+	Abandon bool
+	// Observe, if set, is called with every update of the turn, in order, from
+	// one goroutine that is not the turn's: a slow observer delays the return of
+	// Exec, never the turn. Deltas it has no room for are dropped; records are
+	// not.
+	Observe func(Update)
+}
+
+// Update is one thing a turn shows: exactly one field is set.
+type Update struct {
+	// Record is durable (I6).
+	Record *Record
+	// Delta is a provisional piece of a model's answer; the OUTPUT record
+	// replaces it.
+	Delta *Delta
+}
+
+// Record is a committed record. Line is the stored line, the hash preimage.
+type Record struct {
+	Session abi.SessionID
+	abi.LogRecord
+	Line []byte
+}
+
+// Delta is a piece of an answer that is being streamed. Reset voids the pieces
+// of earlier attempts.
+type Delta struct {
+	Session   abi.SessionID
+	Execution abi.ExecutionID
+	Attempt   int
+	Text      string
+	Reset     bool
+	Done      bool
+}
+
+// Execution is how a turn ended.
+type Execution struct {
+	Session Session
+	ID      abi.ExecutionID
+	State   abi.EndState
+	Reason  abi.EndReason
+	Err     *abi.Error
+	Root    abi.Digest
+	Fuel    uint64
+}
+
+// ListRequest asks for a page of a project's sessions, newest first.
+type ListRequest struct {
+	Project string // empty: DefaultProject
+	Token   string
+	Limit   int // 0: 50; at most 500
+}
+
+// ListPage is a page of sessions; Next is empty on the last one.
+type ListPage struct {
+	Sessions []Session
+	Next     string
+}
+
+// ForkRequest asks for children of a session.
+type ForkRequest struct {
+	Session abi.SessionID
+	// At is the closed point to fork from; 0 means the head, or the last closed
+	// point while a turn is open.
+	At abi.Seq
+	// Count is 1 to MaxForkCount; 0 means 1.
+	Count int
+	// Names has none or exactly Count names.
+	Names []string
+}
+
+// MaxForkCount is the most children one fork makes.
+const MaxForkCount = 128
+
+// VerifyRequest asks for a check of a session's whole record.
+type VerifyRequest struct {
+	Session abi.SessionID
+	// Reexecute also runs every turn again and compares outputs and roots.
+	Reexecute bool
+	// Strict also checks that every line is in its canonical form.
+	Strict bool
+	// Head, if not zero, must be the hash of a record of the chain.
+	Head abi.Digest
+}
+
+// Verification is the result of a check that found nothing wrong.
+type Verification struct {
+	Records int64
+	Head    journal.Head
+	// Reexecuted turns reached the recorded end and root; Prefix turns ended for
+	// an external reason and matched as far as they went; ChainOnly turns ran on
+	// a runtime that cannot re-execute.
+	Reexecuted, Prefix, ChainOnly int64
+	// ProviderCalls counts the model calls that left the host meanwhile.
+	ProviderCalls int64
+	// Root is the root that the last turn reached.
+	Root abi.Digest
+}

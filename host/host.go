@@ -1,0 +1,181 @@
+// Package host owns the control API: sessions, their turns, and everything a
+// turn asks of the world. It places a harness on a runtime, performs its effects,
+// journals them, saves memory images, recovers what a crash interrupted, and
+// proves turns by running them again.
+//
+// The rules of a turn are in host/turn, which decides and never acts; this
+// package acts and never decides. It imports the seams (host/turn, host/model,
+// journal, runtimes, sdk/abi) and never an engine, a concrete runtime, a concrete
+// provider or badger.
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// The errors of the control API; test with errors.Is. The journal's sentinels
+// (ErrFull, ErrCorrupt, ErrPoisoned, ErrFenced …) and those of runtimes
+// (ErrModule, ErrShortage) pass through wrapped.
+var (
+	// ErrInvalid: the request itself is wrong.
+	ErrInvalid = errors.New("invalid request")
+	// ErrNotFound: no such session, harness, model or record.
+	ErrNotFound = errors.New("not found")
+	// ErrExists: the name is taken in its project.
+	ErrExists = errors.New("already exists")
+	// ErrAmbiguous: several sessions match.
+	ErrAmbiguous = errors.New("ambiguous session")
+	// ErrBusy: a turn of this session is running in this host.
+	ErrBusy = errors.New("session busy")
+	// ErrConflict: the session is not at the seq the caller expected, or another
+	// writer took it over.
+	ErrConflict = errors.New("session conflict")
+	// ErrOpenTurn: an interrupted turn is open; recover or abandon it first.
+	ErrOpenTurn = errors.New("interrupted turn is open")
+	// ErrNothingOpen: there is neither input nor an open turn to recover.
+	ErrNothingOpen = errors.New("no open turn")
+	// ErrPlacement: no runtime can honour what the harness needs (P1).
+	ErrPlacement = errors.New("placement refused")
+	// ErrMidTurn: the fork point lies inside a turn.
+	ErrMidTurn = errors.New("fork point inside a turn")
+	// ErrDivergence: running a turn again did not do what the record says. The
+	// error is a *turn.Divergence.
+	ErrDivergence = errors.New("divergence from the record")
+	// ErrClosed: the host was closed.
+	ErrClosed = errors.New("host closed")
+)
+
+// DefaultProject is the project of a session that names none.
+const DefaultProject = "default"
+
+// DefaultDeadline bounds the wall time of a turn that names no deadline.
+const DefaultDeadline = 10 * time.Minute
+
+// FlushDelay is the longest that a staged record stays volatile while its turn
+// goes on (see docs/turn.md).
+const FlushDelay = 20 * time.Millisecond
+
+// Harness is the code of a harness under the name people use for it.
+type Harness struct {
+	Name string
+	Code []byte
+}
+
+// Config is what a Host is made of. Journal, Runtimes and Models are required.
+type Config struct {
+	Journal *journal.Journal
+	// Runtimes are tried in order; the first that can honour a harness's needs
+	// gets it.
+	Runtimes []runtimes.Runtime
+	// Models are the providers by model name. DefaultModel serves a turn that
+	// names none; it must be in Models.
+	Models       map[string]model.Provider
+	DefaultModel string
+
+	// Limits bound a turn; the zero value means abi.DefaultLimits.
+	Limits abi.Limits
+	// Deadline bounds a turn's wall time; 0 means DefaultDeadline.
+	Deadline time.Duration
+	// FlushDelay is the longest a staged record stays volatile while its turn
+	// goes on: 0 means the constant FlushDelay, a negative value turns the
+	// background flush off.
+	FlushDelay time.Duration
+
+	// Log receives what an operator may want to know, never payloads; nil
+	// discards.
+	Log *slog.Logger
+	// Now and Random are the clock and the source of ids and seeds; nil means
+	// the machine's.
+	Now    func() time.Time
+	Random io.Reader
+}
+
+// Host runs sessions. It is safe for concurrent use; one session runs one turn
+// at a time.
+type Host struct {
+	cfg     Config
+	journal *journal.Journal
+	log     *slog.Logger
+
+	ctx   context.Context // ends with the host
+	close context.CancelCauseFunc
+
+	mu      sync.Mutex
+	running map[abi.SessionID]*execution
+	modules map[abi.Digest]*module
+	images  *imageCache
+	closed  bool
+	turns   sync.WaitGroup
+
+	providerCalls atomic.Int64
+
+	// fault, set by tests only, is asked at every point where the process could
+	// die; an error drops the turn there as a dead process would.
+	fault func(point string) error
+}
+
+// New makes a host on the given parts. It owns none of them: Close leaves them
+// open.
+func New(cfg Config) (*Host, error) {
+	switch {
+	case cfg.Journal == nil:
+		return nil, fmt.Errorf("new host: %w: no journal", ErrInvalid)
+	case len(cfg.Runtimes) == 0:
+		return nil, fmt.Errorf("new host: %w: no runtime", ErrInvalid)
+	case cfg.Models[cfg.DefaultModel] == nil:
+		return nil, fmt.Errorf("new host: %w: the default model %q has no provider", ErrInvalid, cfg.DefaultModel)
+	}
+	if cfg.Limits == (abi.Limits{}) {
+		cfg.Limits = abi.DefaultLimits()
+	}
+	if cfg.Deadline == 0 {
+		cfg.Deadline = DefaultDeadline
+	}
+	if cfg.FlushDelay == 0 {
+		cfg.FlushDelay = FlushDelay
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Random == nil {
+		cfg.Random = rand.Reader
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	return &Host{
+		cfg: cfg, journal: cfg.Journal, log: cfg.Log,
+		ctx: ctx, close: stop,
+		running: map[abi.SessionID]*execution{},
+		modules: map[abi.Digest]*module{},
+		images:  newImageCache(256),
+	}, nil
+}
+
+// Close drops the turns that run, which leaves them interrupted and resumable,
+// and waits until they are gone.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.close(ErrClosed)
+	h.turns.Wait()
+	return nil
+}
+
+// ProviderCalls counts the model calls that left this host.
+func (h *Host) ProviderCalls() int64 { return h.providerCalls.Load() }
