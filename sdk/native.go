@@ -1,0 +1,28 @@
+//go:build !wasip1
+
+package sdk
+
+import (
+	"context"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// endpoint is an import of the ABI; natively there is no more to it than its
+// name.
+type endpoint struct{ op abi.Op }
+
+var (
+	opStart   = endpoint{abi.OpStart}
+	opModel   = endpoint{abi.OpModel}
+	opOutput  = endpoint{abi.OpOutput}
+	opUsage   = endpoint{abi.OpUsage}
+	opHistory = endpoint{abi.OpHistory}
+	opLog     = endpoint{abi.OpLog}
+)
+
+func (t *Turn) call(ctx context.Context, e endpoint, request []byte) (abi.Status, []byte, error) {
+	return t.transport.Call(ctx, e.op, request)
+}
+
+func (t *Turn) random(p []byte) { t.transport.Random(p) }
