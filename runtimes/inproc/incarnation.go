@@ -1,0 +1,145 @@
+package inproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// incarnation is one harness with what it remembers.
+type incarnation struct {
+	harness sdk.Harness
+	forget  func()
+	// ended is done once Stop was called.
+	ended context.Context
+	end   context.CancelCauseFunc
+
+	mu     sync.Mutex
+	status runtimes.Status
+}
+
+var _ runtimes.Incarnation = (*incarnation)(nil)
+
+// Run drives one turn: the harness in a goroutine of its own, its calls in this
+// one. It returns when that goroutine has ended, so it never leaks one.
+func (i *incarnation) Run(ctx context.Context, t runtimes.Turn, port runtimes.Port) (runtimes.Outcome, error) {
+	if err := i.begin(); err != nil {
+		return runtimes.Outcome{}, fmt.Errorf("run: %w", err)
+	}
+	next := runtimes.Stopped
+	defer func() { i.become(next) }()
+
+	// One context gives the turn up, whoever's decision it is: the caller's,
+	// Stop's, or the port's.
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer context.AfterFunc(i.ended, func() { giveUp(runtimes.ErrStopped) })()
+
+	link := &link{ctx: ctx, calls: make(chan call), random: rand.NewChaCha8(t.Seed)}
+	result := make(chan error, 1)
+	go func() {
+		err := errors.New("the harness ended its goroutine")
+		defer func() { result <- err }()
+		err = sdk.RunTurn(ctx, i.harness, link)
+	}()
+	for {
+		select {
+		case c := <-link.calls:
+			response, err := port.Call(ctx, c.op, c.request)
+			if err != nil {
+				giveUp(err)
+			}
+			c.answer <- response
+		case err := <-result:
+			if ctx.Err() != nil {
+				return runtimes.Outcome{}, fmt.Errorf("run: %w", context.Cause(ctx))
+			}
+			if err != nil {
+				return runtimes.Outcome{Reason: abi.ReasonError, Err: sdk.Failure(err)}, nil
+			}
+			next = runtimes.Ready
+			return runtimes.Outcome{Reason: abi.ReasonCompleted}, nil
+		}
+	}
+}
+
+func (i *incarnation) begin() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch i.status {
+	case runtimes.Stopped:
+		return runtimes.ErrStopped
+	case runtimes.Running:
+		return errors.New("the incarnation is in a turn")
+	}
+	i.status = runtimes.Running
+	return nil
+}
+
+// become sets the status that follows a turn, unless Stop was faster.
+func (i *incarnation) become(next runtimes.Status) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.status == runtimes.Running {
+		i.status = next
+	}
+}
+
+// Status tells whether the incarnation can run another turn.
+func (i *incarnation) Status() runtimes.Status {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.status
+}
+
+// Stop gives up the turn that runs, if any, and does not wait for it.
+func (i *incarnation) Stop(context.Context) error {
+	i.mu.Lock()
+	i.status = runtimes.Stopped
+	i.mu.Unlock()
+	i.end(runtimes.ErrStopped)
+	i.forget()
+	return nil
+}
+
+// call is one request on its way from the harness to the port.
+type call struct {
+	op      abi.Op
+	request []byte
+	answer  chan<- runtimes.Response
+}
+
+// link is the transport of one turn. It hands each call to the goroutine of
+// Run, because a port is called from one goroutine and in order.
+type link struct {
+	ctx    context.Context // of the turn: done when it was given up
+	calls  chan call
+	random *rand.ChaCha8
+}
+
+var _ sdk.Transport = (*link)(nil)
+
+// Call waits for the answer even if ctx ends, as a call that has left its host
+// is not called back.
+func (l *link) Call(_ context.Context, op abi.Op, request []byte) (abi.Status, []byte, error) {
+	answer := make(chan runtimes.Response, 1)
+	select {
+	case l.calls <- call{op, request, answer}:
+	case <-l.ctx.Done():
+		return 0, nil, context.Cause(l.ctx)
+	}
+	response := <-answer
+	if l.ctx.Err() != nil {
+		return 0, nil, context.Cause(l.ctx)
+	}
+	return response.Status, response.Body, nil
+}
+
+// Random reads the stream that the turn's seed keys.
+func (l *link) Random(p []byte) { _, _ = l.random.Read(p) }
