@@ -120,7 +120,7 @@ func (s *ImageSpec) check() error {
 // pages are read, and checked, when they are needed. It wraps ErrNotFound if
 // there is no such image and ErrCorrupt if its row is not what root names.
 func (j *Journal) LoadImage(root abi.Digest) (*Image, error) {
-	stored, err := j.get(digestKey(keyImage, root))
+	stored, err := j.get(digestKey(kindImage, root))
 	if err != nil {
 		return nil, fmt.Errorf("load image %v: %w", root, err)
 	}
@@ -178,11 +178,20 @@ func (j *Journal) ReadPage(im *Image, page uint32, dst []byte) error {
 	return nil
 }
 
-// SaveImage makes im durable. One that already is costs nothing.
+// SaveImage makes im durable; one that is already costs nothing. Its errors are
+// those of Append, and it may be called again after any of them.
 func (j *Journal) SaveImage(ctx context.Context, im *Image) error {
+	if im.journal != j {
+		return fmt.Errorf("save image %v: %w", im.root, errForeign)
+	}
 	rows, err := im.unsaved()
 	if err == nil && len(rows) > 0 {
-		err = j.put(ctx, rows)
+		last := rows[len(rows)-1]
+		err = j.writer.do(ctx, &job{
+			ahead: rows[:len(rows)-1],
+			stage: func(st *stage) error { st.batch.Put(last); return nil },
+			size:  last.size(),
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("save image %v: %w", im.root, err)
@@ -196,11 +205,11 @@ func (j *Journal) SaveImage(ctx context.Context, im *Image) error {
 // that order, in one batch or several, each durable before the next, so that a
 // row that is there proves all it names (M4). Values are shared, not to be
 // changed.
-func (im *Image) unsaved() ([]entry, error) {
+func (im *Image) unsaved() ([]Entry, error) {
 	if im.stored.Load() {
 		return nil, nil
 	}
-	key := digestKey(keyImage, im.root)
+	key := digestKey(kindImage, im.root)
 	switch _, err := im.journal.get(key); {
 	case err == nil:
 		im.markSaved()
@@ -213,7 +222,7 @@ func (im *Image) unsaved() ([]entry, error) {
 		return nil, err
 	}
 	rows := append(c.pages, c.nodes...)
-	return append(rows, entry{key, im.row.encode()}), nil
+	return append(rows, Entry{key, im.row.encode()}), nil
 }
 
 // markSaved records that all rows of unsaved are durable, and lets go of the

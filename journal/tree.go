@@ -10,6 +10,21 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
+// The kinds of an image's rows, beside those in keys.go.
+const (
+	kindPage  = 'p' // p hash of a page leaf -> the page
+	kindNode  = 't' // t hash of an inner node -> the hashes of its children
+	kindImage = 'i' // i root of an image -> what the root hashes, see imageRow
+)
+
+// digestKey is the key of a row that is named by a hash.
+func digestKey(kind byte, d abi.Digest) []byte {
+	key := make([]byte, 1+len(d))
+	key[0] = kind
+	copy(key[1:], d[:])
+	return key
+}
+
 // The shape of a page tree: leaves are pages (level 0), a node at level k has up
 // to fanout children at level k-1, the last node of a level may have fewer.
 const (
@@ -82,14 +97,14 @@ func zeroHash(level int, pages uint32) abi.Digest {
 	if pages == 0 {
 		return hashInner(nil)
 	}
-	return hashKids(new([fanout]*node), level, pages)
+	return hashKids(new([fanout]*pageNode), level, pages)
 }
 
-// node is a subtree that is not all zero; an all-zero one is a nil *node, and is
+// pageNode is a subtree that is not all zero; an all-zero one is a nil *pageNode, and is
 // never stored. Its hash, and through it all that is below, never changes. The
 // other fields only cache what the store has or will get, so trees share nodes
 // freely and any number of goroutines may use them.
-type node struct {
+type pageNode struct {
 	hash abi.Digest
 	// stored: the node and all below it are durable. Until then a leaf has its
 	// page and an inner node its kids.
@@ -97,18 +112,18 @@ type node struct {
 	page   atomic.Pointer[[abi.PageSize]byte]
 	// kids is nil until loaded. Where it has nil, a subtree is zero or beyond
 	// the end.
-	kids atomic.Pointer[[fanout]*node]
+	kids atomic.Pointer[[fanout]*pageNode]
 }
 
 // hashKids is the hash of a node at level that covers pages pages.
-func hashKids(kids *[fanout]*node, level int, pages uint32) abi.Digest {
+func hashKids(kids *[fanout]*pageNode, level int, pages uint32) abi.Digest {
 	var buf [fanout * sha256.Size]byte
 	return hashInner(appendKids(buf[:0], kids, level, pages))
 }
 
 // appendKids appends the hashes of a node's children, which are both what its
 // row holds and what its hash covers.
-func appendKids(dst []byte, kids *[fanout]*node, level int, pages uint32) []byte {
+func appendKids(dst []byte, kids *[fanout]*pageNode, level int, pages uint32) []byte {
 	for i := range kidCount(level, pages) {
 		var hash abi.Digest
 		if kids[i] != nil {
@@ -122,12 +137,12 @@ func appendKids(dst []byte, kids *[fanout]*node, level int, pages uint32) []byte
 }
 
 // decodeKids reads a node's row.
-func decodeKids(row []byte, level int, pages uint32) (*[fanout]*node, error) {
+func decodeKids(row []byte, level int, pages uint32) (*[fanout]*pageNode, error) {
 	n := kidCount(level, pages)
 	if len(row) != n*sha256.Size {
 		return nil, fmt.Errorf("%d bytes, want %d", len(row), n*sha256.Size)
 	}
-	kids := new([fanout]*node)
+	kids := new([fanout]*pageNode)
 	for i := range n {
 		hash := abi.Digest(row[i*sha256.Size:])
 		if hash == zeroHash(level-1, covered(pages, level-1, uint32(i)*span(level-1))) {
@@ -139,15 +154,15 @@ func decodeKids(row []byte, level int, pages uint32) (*[fanout]*node, error) {
 }
 
 // storedNode is a node that the store has.
-func storedNode(hash abi.Digest) *node {
-	nd := &node{hash: hash}
+func storedNode(hash abi.Digest) *pageNode {
+	nd := &pageNode{hash: hash}
 	nd.stored.Store(true)
 	return nd
 }
 
 // tree is all pages of an image.
 type tree struct {
-	root  *node
+	root  *pageNode
 	pages uint32
 	// get is the store's point read.
 	get func(key []byte) ([]byte, error)
@@ -162,7 +177,7 @@ func (t *tree) hash() abi.Digest {
 
 // top is the subtree at level that begins with page 0. Above the root that is
 // the root, with kids to fit.
-func (t *tree) top(level int) (*node, error) {
+func (t *tree) top(level int) (*pageNode, error) {
 	nd := t.root
 	for l := height(t.pages); l > level && nd != nil; l-- {
 		kids, err := t.kids(nd, l, 0)
@@ -175,12 +190,12 @@ func (t *tree) top(level int) (*node, error) {
 }
 
 // kids are the children of the node at level whose first page is first.
-func (t *tree) kids(nd *node, level int, first uint32) (*[fanout]*node, error) {
+func (t *tree) kids(nd *pageNode, level int, first uint32) (*[fanout]*pageNode, error) {
 	if nd == nil {
-		return new([fanout]*node), nil
+		return new([fanout]*pageNode), nil
 	}
 	if level > height(t.pages) {
-		return &[fanout]*node{nd}, nil
+		return &[fanout]*pageNode{nd}, nil
 	}
 	if kids := nd.kids.Load(); kids != nil {
 		return kids, nil
@@ -195,8 +210,8 @@ func (t *tree) kids(nd *node, level int, first uint32) (*[fanout]*node, error) {
 	return kids, nil
 }
 
-func (t *tree) loadKids(nd *node, level int, pages uint32) (*[fanout]*node, error) {
-	row, err := t.named(digestKey(keyNode, nd.hash))
+func (t *tree) loadKids(nd *pageNode, level int, pages uint32) (*[fanout]*pageNode, error) {
+	row, err := t.named(digestKey(kindNode, nd.hash))
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +248,7 @@ func (t *tree) read(page uint32, dst []byte) error {
 		copy(dst, p[:])
 		return nil
 	}
-	stored, err := t.named(digestKey(keyPage, nd.hash))
+	stored, err := t.named(digestKey(kindPage, nd.hash))
 	if err != nil {
 		return fmt.Errorf("page %d, %v: %w", page, nd.hash, err)
 	}
@@ -244,7 +259,7 @@ func (t *tree) read(page uint32, dst []byte) error {
 	return nil
 }
 
-func (t *tree) leaf(page uint32) (*node, error) {
+func (t *tree) leaf(page uint32) (*pageNode, error) {
 	nd, first := t.root, uint32(0)
 	for level := height(t.pages); level > 0 && nd != nil; level-- {
 		kids, err := t.kids(nd, level, first)
@@ -266,7 +281,7 @@ type rebuild struct {
 	buf     *[abi.PageSize]byte // the next page
 }
 
-func (r *rebuild) run() (*node, error) {
+func (r *rebuild) run() (*pageNode, error) {
 	level := height(r.pages)
 	base, err := r.base.top(level)
 	if err != nil || r.pages == 0 {
@@ -277,7 +292,7 @@ func (r *rebuild) run() (*node, error) {
 
 // subtree makes the subtree at level from page first on, where base has the
 // subtree base. It is base itself if nothing differs.
-func (r *rebuild) subtree(base *node, level int, first uint32) (*node, error) {
+func (r *rebuild) subtree(base *pageNode, level int, first uint32) (*pageNode, error) {
 	pages := covered(r.pages, level, first)
 	same := pages == covered(r.base.pages, level, first) || base == nil
 	if same && (len(r.changed) == 0 || r.changed[0] >= first+pages) {
@@ -290,7 +305,7 @@ func (r *rebuild) subtree(base *node, level int, first uint32) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	kids, zero := new([fanout]*node), true
+	kids, zero := new([fanout]*pageNode), true
 	for i := range kidCount(level, pages) {
 		kids[i], err = r.subtree(old[i], level-1, first+uint32(i)*span(level-1))
 		if err != nil {
@@ -305,12 +320,12 @@ func (r *rebuild) subtree(base *node, level int, first uint32) (*node, error) {
 	case same:
 		return base, nil
 	}
-	nd := &node{hash: hashKids(kids, level, pages)}
+	nd := &pageNode{hash: hashKids(kids, level, pages)}
 	nd.kids.Store(kids)
 	return nd, nil
 }
 
-func (r *rebuild) leaf(base *node, page uint32) (*node, error) {
+func (r *rebuild) leaf(base *pageNode, page uint32) (*pageNode, error) {
 	r.changed = r.changed[1:]
 	if r.buf == nil {
 		r.buf = new([abi.PageSize]byte)
@@ -325,7 +340,7 @@ func (r *rebuild) leaf(base *node, page uint32) (*node, error) {
 	case base != nil && hash == base.hash:
 		return base, nil
 	}
-	nd := &node{hash: hash}
+	nd := &pageNode{hash: hash}
 	nd.page.Store(r.buf)
 	r.buf = nil
 	return nd, nil
@@ -333,7 +348,7 @@ func (r *rebuild) leaf(base *node, page uint32) (*node, error) {
 
 // diff appends to pages the pages of b that differ from a's, given both trees'
 // subtrees at level from page first on.
-func diff(pages []uint32, a, b *tree, an, bn *node, level int, first uint32) ([]uint32, error) {
+func diff(pages []uint32, a, b *tree, an, bn *pageNode, level int, first uint32) ([]uint32, error) {
 	if an == bn || an != nil && bn != nil && an.hash == bn.hash {
 		return pages, nil
 	}
@@ -357,26 +372,23 @@ func diff(pages []uint32, a, b *tree, an, bn *node, level int, first uint32) ([]
 	return pages, nil
 }
 
-// entry is a key and its value.
-type entry struct{ key, value []byte }
-
 // collect gathers the rows that the store does not have yet.
 type collect struct {
 	get          func(key []byte) ([]byte, error)
-	pages, nodes []entry
+	pages, nodes []Entry
 	seen         map[abi.Digest]bool
 }
 
 // subtree adds what is below nd, a node at level that covers pages pages, and
 // nd itself, pages in order and children before parents.
-func (c *collect) subtree(nd *node, level int, pages uint32) error {
+func (c *collect) subtree(nd *pageNode, level int, pages uint32) error {
 	if nd == nil || nd.stored.Load() || c.seen[nd.hash] {
 		return nil
 	}
 	c.seen[nd.hash] = true
-	kind := byte(keyNode)
+	kind := byte(kindNode)
 	if level == 0 {
-		kind = keyPage
+		kind = kindPage
 	}
 	key := digestKey(kind, nd.hash)
 	// Nothing is ever stored before what it names, so a row that is there
@@ -390,7 +402,7 @@ func (c *collect) subtree(nd *node, level int, pages uint32) error {
 	}
 	if level == 0 {
 		if page := nd.page.Load(); page != nil { // else another image's save was just done
-			c.pages = append(c.pages, entry{key, page[:]})
+			c.pages = append(c.pages, Entry{key, page[:]})
 		}
 		return nil
 	}
@@ -401,13 +413,13 @@ func (c *collect) subtree(nd *node, level int, pages uint32) error {
 			return err
 		}
 	}
-	c.nodes = append(c.nodes, entry{key, appendKids(nil, kids, level, pages)})
+	c.nodes = append(c.nodes, Entry{key, appendKids(nil, kids, level, pages)})
 	return nil
 }
 
 // markStored records that nd and all below it are durable, and lets go of the
 // pages.
-func markStored(nd *node) {
+func markStored(nd *pageNode) {
 	if nd == nil || nd.stored.Load() {
 		return
 	}

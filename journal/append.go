@@ -1,0 +1,128 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// Append adds records to a session, atomically, and returns them once they are
+// synced (I6); the last one is the new head. Appends of many sessions share
+// one commit.
+//
+// It wraps ErrNotFound, ErrFenced or ErrConflict (I7), ErrTooLarge, ErrFull,
+// ErrPoisoned or ErrClosed; after all but ErrPoisoned nothing was written. An append
+// that the writer has taken is not taken back: ctx only bounds the wait before
+// that, so that the error of ctx, too, means that nothing was written. After
+// ErrPoisoned it is unknown whether the append was.
+//
+// Events and blobs are copied before Append returns; the image is saved.
+func (j *Journal) Append(ctx context.Context, uid abi.SessionID, a Append) ([]Record, error) {
+	records, err := j.append(ctx, uid, a)
+	if err != nil {
+		return nil, fmt.Errorf("append to session %q: %w", uid, err)
+	}
+	return records, nil
+}
+
+func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Record, error) {
+	records, puts, err := chain(uid, a.Head, a.Fence, a.Events)
+	if err != nil {
+		return nil, err
+	}
+	last := records[len(records)-1]
+	head := Head{Seq: last.Seq, Hash: last.Hash, Fence: a.Fence}
+	jb := &job{
+		size: rowsSize(puts) + headRowSize(uid, a.Summary),
+		stage: func(st *stage) error {
+			now, err := st.head(uid)
+			switch {
+			case err != nil:
+				return err
+			case a.Fence < now.Fence:
+				return fmt.Errorf("%w: its fence is %d, the append's %d", ErrFenced, now.Fence, a.Fence)
+			case a.Head.Seq != now.Seq || a.Head.Hash != now.Hash:
+				return fmt.Errorf("%w: it is at seq %d, the append extends seq %d", ErrConflict, now.Seq, a.Head.Seq)
+			}
+			for _, e := range puts {
+				st.batch.Put(e)
+			}
+			st.setHead(uid, now, head, a.Summary)
+			return nil
+		},
+	}
+	if jb.size > j.store.MaxBatch() {
+		return nil, fmt.Errorf("%w: %d bytes of records, at most %d", ErrTooLarge, jb.size, j.store.MaxBatch())
+	}
+	if jb.ahead, err = j.newBlobs(a.Blobs); err != nil {
+		return nil, err
+	}
+	if a.Image != nil {
+		rows, err := a.Image.unsaved()
+		if err != nil {
+			return nil, fmt.Errorf("image %v: %w", a.Image.Root(), err)
+		}
+		jb.ahead = append(jb.ahead, rows...)
+	}
+	if err := j.writer.do(ctx, jb); err != nil {
+		return nil, err
+	}
+	if a.Image != nil {
+		a.Image.markSaved()
+	}
+	return records, nil
+}
+
+// chain makes the records of events that extend head, and their entries.
+func chain(uid abi.SessionID, head Head, fence abi.Fence, events [][]byte) ([]Record, []Entry, error) {
+	if len(events) == 0 {
+		return nil, nil, fmt.Errorf("no events")
+	}
+	records := make([]Record, 0, len(events))
+	puts := make([]Entry, 0, len(events)+1)
+	for i, event := range events {
+		if err := checkEvent(event); err != nil {
+			return nil, nil, fmt.Errorf("event %d: %w", i, err)
+		}
+		seq := head.Seq + 1
+		value, hash := encodeRecord(event, head.Hash, seq, fence)
+		puts = append(puts, Entry{recordKey(uid, seq), value})
+		records = append(records, Record{
+			Seq: seq, Fence: fence, Line: value[recordHeader:], Hash: hash, Prev: head.Hash,
+		})
+		head = Head{Seq: seq, Hash: hash}
+	}
+	return records, puts, nil
+}
+
+// checkEvent catches what could not be read back from a line or a file of
+// lines. That the event is canonical is the caller's business.
+func checkEvent(event []byte) error {
+	if len(event) < 2 || event[0] != '{' || event[len(event)-1] != '}' || bytes.IndexByte(event, '\n') >= 0 {
+		return fmt.Errorf("not one line with a JSON object: %.40q", event)
+	}
+	return nil
+}
+
+func rowsSize(rows []Entry) int {
+	n := 0
+	for _, e := range rows {
+		n += e.size()
+	}
+	return n
+}
+
+func headRowSize(uid abi.SessionID, summary []byte) int {
+	return 1 + len(uid) + headLen + len(summary) + entryOverhead
+}
+
+// put makes content-addressed rows durable, in order and in as many batches as
+// they need.
+func (j *Journal) put(ctx context.Context, rows []Entry) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	return j.writer.do(ctx, &job{ahead: rows, stage: func(*stage) error { return nil }})
+}

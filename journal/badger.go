@@ -1,0 +1,163 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+)
+
+const (
+	// memtableBytes bounds what badger holds in memory before it makes a table
+	// of it, twice: as a heap arena and as a mapped write-ahead file, which may
+	// grow to twice this.
+	memtableBytes = 64 << 20
+	// maxBatch is the greatest batch: badger allows 15 % of a memtable.
+	maxBatch = memtableBytes*15/100 - 4<<10
+)
+
+// badgerOptions are for a store that is opened and closed by every command, and
+// whose every commit is one synced transaction. All values stay in the tree: the
+// value log has its own sync, whose failure badger does not report, and a file
+// that can be cut apart from the write-ahead file.
+func badgerOptions(dir string) badger.Options {
+	return badger.DefaultOptions(dir).
+		WithSyncWrites(true).
+		WithDetectConflicts(false). // there is one writer
+		WithBypassLockGuard(true).  // Open holds a lock that names its holder
+		WithLogger(nil).
+		WithMetricsEnabled(false).
+		WithCompression(options.None).
+		WithBlockCacheSize(0). // tables are mapped, not compressed
+		WithIndexCacheSize(0).
+		WithNumVersionsToKeep(1).
+		WithMemTableSize(memtableBytes).
+		WithNumMemtables(2).
+		WithNumLevelZeroTables(4).
+		WithNumLevelZeroTablesStall(8).
+		WithNumCompactors(2).
+		WithValueThreshold(1 << 20).
+		WithValueLogFileSize(1 << 20)
+}
+
+// badgerStorage is the Storage in a directory.
+type badgerStorage struct {
+	db    *badger.DB
+	space *space
+}
+
+var _ Storage = (*badgerStorage)(nil)
+
+func openBadger(dir string, reserve int64) (*badgerStorage, error) {
+	db, err := badger.Open(badgerOptions(dir))
+	if err != nil {
+		return nil, err
+	}
+	s := &badgerStorage{db: db, space: newSpace(dir, reserve)}
+	if err := s.space.open(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+func (s *badgerStorage) MaxBatch() int { return maxBatch }
+
+func (s *badgerStorage) Commit(b *Batch) error {
+	if b.Size() > s.MaxBatch() {
+		return ErrTooLarge
+	}
+	if err := s.space.check(b.Size()); err != nil {
+		return err
+	}
+	txn := s.db.NewTransaction(true)
+	defer txn.Discard()
+	for _, r := range b.Requires {
+		value, err := get(txn, r.Key)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("%w: %w", ErrConflict, err)
+		}
+		if !r.holds(value, err == nil) {
+			return ErrConflict
+		}
+	}
+	for _, e := range b.Puts {
+		if err := txn.Set(e.Key, e.Value); err != nil {
+			return fmt.Errorf("%w: %w", ErrTooLarge, err)
+		}
+	}
+	if err := txn.Commit(); err != nil {
+		return err
+	}
+	return s.space.claim()
+}
+
+func (s *badgerStorage) View() View { return badgerView{s.db.NewTransaction(false)} }
+
+func (s *badgerStorage) Close() error { return s.db.Close() }
+
+type badgerView struct{ txn *badger.Txn }
+
+func (v badgerView) Get(key []byte) ([]byte, error) { return get(v.txn, key) }
+
+func (v badgerView) Close() { v.txn.Discard() }
+
+func get(txn *badger.Txn, key []byte) ([]byte, error) {
+	item, err := txn.Get(key)
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	return item.ValueCopy(nil)
+}
+
+func (v badgerView) Scan(from, to []byte, reverse bool) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		it := v.txn.NewIterator(badger.IteratorOptions{
+			Reverse: reverse,
+			Prefix:  commonPrefix(from, to),
+		})
+		defer it.Close()
+		v.scan(it, from, to, reverse, yield)
+	}
+}
+
+func (v badgerView) scan(it *badger.Iterator, from, to []byte, reverse bool, yield func(Entry, error) bool) {
+	start := from
+	if reverse {
+		start = to // the greatest key <= to, which may be to itself
+	}
+	for it.Seek(start); it.Valid(); it.Next() {
+		item := it.Item()
+		key := item.Key()
+		if reverse && string(key) >= string(to) {
+			continue
+		}
+		if !reverse && string(key) >= string(to) || reverse && string(key) < string(from) {
+			return
+		}
+		var stop bool
+		err := item.Value(func(value []byte) error {
+			stop = !yield(Entry{key, value}, nil)
+			return nil
+		})
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		if stop {
+			return
+		}
+	}
+}
+
+func commonPrefix(a, b []byte) []byte {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return a[:n:n]
+}

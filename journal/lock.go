@@ -1,0 +1,90 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// lockName is the file in a journal's directory that the process which has it
+// open holds locked, and in which it says who it is. The kernel drops the lock
+// when the process ends, however it ends.
+const lockName = "agentcell.lock"
+
+// holder is what the lock file says.
+type holder struct {
+	PID     int       `json:"pid"`
+	Command string    `json:"command"`
+	Since   time.Time `json:"since"`
+}
+
+// lockPoll is how often a lock is tried while waiting for it.
+const lockPoll = 20 * time.Millisecond
+
+// lockDir takes dir's lock, waiting for at most wait. Closing the file gives it
+// back.
+func lockDir(dir string, wait time.Duration) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, accessError(err)
+	}
+	deadline := time.Now().Add(wait)
+	for {
+		err = tryLock(f)
+		if !errors.Is(err, errHeld) || time.Now().After(deadline) {
+			break
+		}
+		time.Sleep(lockPoll)
+	}
+	if errors.Is(err, errHeld) {
+		err = heldError(f)
+	} else if err == nil {
+		err = writeHolder(f)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func heldError(f *os.File) error {
+	var h holder
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
+	if err != nil || json.Unmarshal(text, &h) != nil {
+		return fmt.Errorf("%w: wait for it or use another --data", ErrLocked)
+	}
+	return fmt.Errorf("%w: process %d (%s) since %s: wait for it or use another --data",
+		ErrLocked, h.PID, h.Command, h.Since.Format(time.RFC3339))
+}
+
+// writeHolder replaces the content of the locked file f. It stays when the lock
+// is dropped, and means nothing then.
+func writeHolder(f *os.File) error {
+	text, err := json.Marshal(holder{
+		PID:     os.Getpid(),
+		Command: filepath.Base(os.Args[0]),
+		Since:   time.Now().UTC().Truncate(time.Second),
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(0); err != nil {
+		return accessError(err)
+	}
+	_, err = f.WriteAt(append(text, '\n'), 0)
+	return accessError(err)
+}
+
+// accessError makes an error that says so ErrReadOnly.
+func accessError(err error) error {
+	if errors.Is(err, os.ErrPermission) || isReadOnly(err) {
+		return fmt.Errorf("%w: %w", ErrReadOnly, err)
+	}
+	return err
+}
+
+var errHeld = errors.New("held")

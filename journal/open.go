@@ -1,0 +1,173 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+)
+
+// formatVersion is the version of the keys and rows that this code writes.
+const formatVersion = 1
+
+// Journal is one store and the rules that hold in it. It is safe for concurrent
+// use; each append is refused or atomic, and durable when it returns.
+type Journal struct {
+	store   Storage
+	writer  *writer
+	commits atomic.Uint64
+	// release gives back what Open took beside the store.
+	release func() error
+}
+
+// Options say how to open a journal. The zero value is right for most.
+type Options struct {
+	// FreeReserve is how many bytes of the disk stay free, beyond what the
+	// store may need to finish what it has begun: below it, writes are refused
+	// with ErrFull. Zero means 64 MB; negative, none.
+	FreeReserve int64
+	// LockWait is how long Open waits for another process to let go of the
+	// directory before it gives up with ErrLocked.
+	LockWait time.Duration
+}
+
+const defaultFreeReserve = 64 << 20
+
+func (o Options) freeReserve() int64 {
+	if o.FreeReserve == 0 {
+		return defaultFreeReserve
+	}
+	return max(o.FreeReserve, 0)
+}
+
+// Open opens the journal in dir, and makes one if dir is empty or missing. One
+// process at a time can have it open: ErrLocked says which one has.
+// ErrReadOnly, ErrFull and ErrFormat (dir holds something else, or was written
+// by a newer version) say why else it cannot be used.
+func Open(dir string, o Options) (*Journal, error) {
+	j, err := open(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open journal %q: %w", dir, err)
+	}
+	return j, nil
+}
+
+func open(dir string, o Options) (*Journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, accessError(err)
+	}
+	if err := checkDir(dir); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(dir, o.LockWait)
+	if err != nil {
+		return nil, err
+	}
+	store, err := openBadger(dir, o.freeReserve())
+	if err != nil {
+		return nil, errors.Join(accessError(err), lock.Close())
+	}
+	j, err := New(store, o)
+	if err != nil {
+		return nil, errors.Join(err, store.Close(), lock.Close())
+	}
+	j.release = lock.Close
+	return j, nil
+}
+
+// checkDir refuses a directory that has files but no store, before anything is
+// written there.
+func checkDir(dir string) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return accessError(err)
+	}
+	if len(files) == 0 || len(files) == 1 && files[0].Name() == lockName {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, "MANIFEST")); err != nil {
+		return fmt.Errorf("%w: the directory has files but no journal; name an empty one", ErrFormat)
+	}
+	return nil
+}
+
+// OpenMemory makes a journal that lives as long as the process, for tests.
+func OpenMemory() *Journal {
+	j, err := New(newMemory(), Options{})
+	if err != nil {
+		panic(err) // an empty map always opens
+	}
+	return j
+}
+
+// New opens the journal in store, and makes one if store is empty. The journal
+// then owns the store and closes it. If New fails the caller still owns it.
+func New(store Storage, _ Options) (*Journal, error) {
+	if err := checkFormat(store); err != nil {
+		return nil, err
+	}
+	j := &Journal{store: store, release: func() error { return nil }}
+	j.writer = newWriter(j.commit)
+	go j.writer.run(store)
+	return j, nil
+}
+
+// checkFormat writes the format version into an empty store, and refuses one
+// that this code does not know.
+func checkFormat(store Storage) error {
+	view := store.View()
+	defer view.Close()
+	key := []byte{kindFormat}
+	row, err := view.Get(key)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		for range view.Scan(nil, []byte{0xff}, false) {
+			return fmt.Errorf("%w: the store holds something else", ErrFormat)
+		}
+		b := new(Batch)
+		b.Require(key, nil)
+		b.Put(Entry{key, binary.BigEndian.AppendUint32(nil, formatVersion)})
+		return store.Commit(b)
+	case err != nil:
+		return err
+	case len(row) != 4:
+		return fmt.Errorf("%w: its version cannot be read", ErrFormat)
+	}
+	if v := binary.BigEndian.Uint32(row); v != formatVersion {
+		return fmt.Errorf("%w: version %d, and this program knows version %d; use a newer one", ErrFormat, v, formatVersion)
+	}
+	return nil
+}
+
+// Close waits for the appends that are being written, refuses the others with
+// ErrClosed, and closes the store. Readers must be done.
+func (j *Journal) Close() error {
+	if !j.writer.close() {
+		return nil
+	}
+	return errors.Join(j.store.Close(), j.release())
+}
+
+// Commits counts the synced commits to the storage since the journal was opened.
+func (j *Journal) Commits() uint64 { return j.commits.Load() }
+
+// Idle reports whether no append is waiting or being written.
+func (j *Journal) Idle() bool { return j.writer.idle() }
+
+func (j *Journal) commit(b *Batch) error {
+	err := j.store.Commit(b)
+	if err == nil {
+		j.commits.Add(1)
+	}
+	return err
+}
+
+// get is a point read of the newest state. It wraps ErrNotFound.
+func (j *Journal) get(key []byte) ([]byte, error) {
+	view := j.store.View()
+	defer view.Close()
+	return view.Get(key)
+}

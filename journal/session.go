@@ -1,0 +1,216 @@
+package journal
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// Create stores a session without records: s but for its Head, Parent and At,
+// which are zero. Created is truncated to what a record can hold. It returns
+// what it stored, durable, or wraps ErrExists if the uid, or the name in the
+// project, is taken.
+func (j *Journal) Create(ctx context.Context, s Session) (Session, error) {
+	s.Created = abi.NewTime(s.Created).Time
+	s.Parent, s.At, s.Head = "", 0, Head{}
+	err := s.check()
+	if err == nil {
+		jb := &job{
+			size:  s.rowsSize(nil),
+			stage: func(st *stage) error { return st.create(nil, s) },
+		}
+		err = j.doSized(ctx, jb)
+	}
+	if err != nil {
+		return Session{}, fmt.Errorf("create session %q: %w", s.UID, err)
+	}
+	s.Meta, s.Summary = slices.Clone(s.Meta), slices.Clone(s.Summary)
+	return s, nil
+}
+
+// doSized is writer.do for a job that may be too large.
+func (j *Journal) doSized(ctx context.Context, jb *job) error {
+	if limit := j.store.MaxBatch(); jb.size > limit {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, jb.size, limit)
+	}
+	return j.writer.do(ctx, jb)
+}
+
+func (s *Session) check() error {
+	return errors.Join(checkUID(s.UID), checkName("project", s.Project), checkName("name", s.Name))
+}
+
+// rowsSize bounds the size of what create puts.
+func (s *Session) rowsSize(segs []segment) int {
+	const rows = 4
+	n := rows*(entryOverhead+len(s.UID)) + 3*len(s.Project) + 2*len(s.Name) + 2*len(s.Meta) + len(s.Parent) + 64
+	for _, g := range segs {
+		n += len(g.uid) + 12
+	}
+	return n + headRowSize(s.UID, s.Summary)
+}
+
+// create puts the rows of new sessions, whose ancestors' records are segs, or
+// refuses them all.
+func (st *stage) create(segs []segment, sessions ...Session) error {
+	var rows []Entry
+	fresh := make(map[string]bool)
+	for _, s := range sessions {
+		for _, e := range s.rows(segs) {
+			free, err := st.absent(e.Key)
+			if err != nil {
+				return err
+			}
+			if !free || fresh[string(e.Key)] {
+				return s.taken(e.Key[0])
+			}
+			fresh[string(e.Key)] = true
+			rows = append(rows, e)
+		}
+	}
+	for _, e := range rows {
+		st.add(e)
+	}
+	for _, s := range sessions {
+		st.heads[s.UID] = s.Head
+		st.batch.Put(Entry{headKey(s.UID), encodeHead(s.Head, s.Summary)})
+	}
+	return nil
+}
+
+// rows are the entries of a session that never change.
+func (s *Session) rows(segs []segment) []Entry {
+	rows := []Entry{
+		{metaKey(s.UID), encodeMeta(*s, segs)},
+		{createdKey(s.Project, s.Created, s.UID), nil},
+	}
+	if s.Name != "" {
+		rows = append(rows, Entry{nameKey(s.Project, s.Name), []byte(s.UID)})
+	}
+	return rows
+}
+
+// taken is the error for a session one of whose keys, of this kind, exists.
+func (s *Session) taken(kind byte) error {
+	if kind == kindName {
+		return fmt.Errorf("%w: the name %q in project %q", ErrExists, s.Name, s.Project)
+	}
+	return fmt.Errorf("%w: session %q", ErrExists, s.UID)
+}
+
+// Session reads a session's metadata and head. It wraps ErrNotFound.
+func (j *Journal) Session(uid abi.SessionID) (Session, error) {
+	view := j.store.View()
+	defer view.Close()
+	s, _, err := session(view, uid)
+	return s, err
+}
+
+func session(view View, uid abi.SessionID) (Session, []segment, error) {
+	row, err := view.Get(metaKey(uid))
+	if err != nil {
+		return Session{}, nil, fmt.Errorf("session %q: %w", uid, err)
+	}
+	s, segs, err := decodeMeta(uid, row)
+	if err != nil {
+		return Session{}, nil, err
+	}
+	head, err := view.Get(headKey(uid))
+	if errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("%w: its head is missing", ErrCorrupt)
+	}
+	if err != nil {
+		return Session{}, nil, fmt.Errorf("session %q: %w", uid, err)
+	}
+	s.Head, s.Summary, err = decodeHead(uid, head)
+	return s, segs, err
+}
+
+// FindName gives the session with this name in the project. It wraps ErrNotFound.
+func (j *Journal) FindName(project, name string) (abi.SessionID, error) {
+	if name == "" || checkName("project", project) != nil || checkName("name", name) != nil {
+		return "", fmt.Errorf("session named %q: %w", name, ErrNotFound)
+	}
+	uid, err := j.get(nameKey(project, name))
+	if err != nil {
+		return "", fmt.Errorf("session named %q in project %q: %w", name, project, err)
+	}
+	return abi.SessionID(uid), nil
+}
+
+// FindPrefix lists up to limit uids, of any project, that begin with prefix, in
+// ascending order.
+func (j *Journal) FindPrefix(prefix string, limit int) ([]abi.SessionID, error) {
+	view := j.store.View()
+	defer view.Close()
+	var uids []abi.SessionID
+	from := metaKey(abi.SessionID(prefix))
+	for e, err := range view.Scan(from, after(from), false) {
+		if err != nil {
+			return nil, fmt.Errorf("find sessions %q: %w", prefix, err)
+		}
+		if len(uids) >= limit {
+			break
+		}
+		uids = append(uids, abi.SessionID(e.Key[1:]))
+	}
+	return uids, nil
+}
+
+// ErrToken reports a token that List did not give out.
+var ErrToken = errors.New("not a page token")
+
+// List gives up to limit sessions of a project, newest first. token is empty, or
+// the Next of the page before: a session made meanwhile never moves others
+// between pages. It wraps ErrToken.
+func (j *Journal) List(project, token string, limit int) (ListPage, error) {
+	page, err := j.list(project, token, limit)
+	if err != nil {
+		return ListPage{}, fmt.Errorf("list sessions of project %q: %w", project, err)
+	}
+	return page, nil
+}
+
+func (j *Journal) list(project, token string, limit int) (page ListPage, err error) {
+	if limit < 1 {
+		return page, fmt.Errorf("a page of %d sessions", limit)
+	}
+	if err := checkName("project", project); err != nil {
+		return page, err
+	}
+	prefix := projectPrefix(kindCreated, project)
+	last, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(last) > 0 && (len(last) <= 8 || len(last) > 8+maxUID) {
+		return page, fmt.Errorf("%w: %.40q", ErrToken, token)
+	}
+	from := slices.Concat(prefix, last)
+	if len(last) > 0 {
+		from = append(from, 0) // right behind the last one
+	}
+	view := j.store.View()
+	defer view.Close()
+	var position []byte
+	for e, err := range view.Scan(from, after(prefix), false) {
+		if err != nil {
+			return page, err
+		}
+		if len(page.Sessions) == limit {
+			page.Next = base64.RawURLEncoding.EncodeToString(position)
+			break
+		}
+		position = slices.Clone(e.Key[len(prefix):])
+		if len(position) <= 8 {
+			return page, fmt.Errorf("%w: an index key of %d bytes", ErrCorrupt, len(e.Key))
+		}
+		s, _, err := session(view, abi.SessionID(position[8:]))
+		if err != nil {
+			return page, err
+		}
+		page.Sessions = append(page.Sessions, s)
+	}
+	return page, nil
+}

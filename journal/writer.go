@@ -1,0 +1,353 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// job is one caller's atomic addition to the store.
+type job struct {
+	// ahead are content-addressed entries that must be durable with or before
+	// what stage puts, and may be written again without harm.
+	ahead []Entry
+	// stage checks the job against the state that the batch so far leads to,
+	// and puts its entries. An error refuses the job; stage then has put
+	// nothing. It may run again if the batch failed.
+	stage func(*stage) error
+	// size bounds the size of what stage puts.
+	size int
+
+	state jobState      // guarded by writer.mu
+	done  chan struct{} // closed once err is final
+	err   error
+}
+
+type jobState int
+
+const (
+	queued jobState = iota
+	taken
+	withdrawn
+)
+
+// writer is the one goroutine that changes the store (I7). It takes what all
+// callers have queued, puts as much as fits into one batch, commits it with one
+// sync, and answers each.
+type writer struct {
+	commit func(*Batch) error
+
+	mu      sync.Mutex
+	wake    sync.Cond // queue or closing changed
+	queue   []*job
+	busy    bool
+	closing bool
+	stopped chan struct{}
+
+	// Of the goroutine alone:
+	heads    map[abi.SessionID]Head // a cache
+	poisoned error
+}
+
+// maxHeads bounds the cache of heads.
+const maxHeads = 16 << 10
+
+func newWriter(commit func(*Batch) error) *writer {
+	w := &writer{
+		commit:  commit,
+		stopped: make(chan struct{}),
+		heads:   make(map[abi.SessionID]Head),
+	}
+	w.wake.L = &w.mu
+	return w
+}
+
+// do hands jb to the writer and waits for the outcome. Once the writer has taken
+// it, it is not taken back: ctx only ends the wait in the queue, so that an
+// error of ctx means that nothing was written.
+func (w *writer) do(ctx context.Context, jb *job) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	jb.done = make(chan struct{})
+	w.mu.Lock()
+	if w.closing {
+		w.mu.Unlock()
+		return ErrClosed
+	}
+	w.queue = append(w.queue, jb)
+	w.wake.Signal()
+	w.mu.Unlock()
+
+	select {
+	case <-jb.done:
+		return jb.err
+	case <-ctx.Done():
+	}
+	w.mu.Lock()
+	if jb.state == queued {
+		jb.state = withdrawn
+		w.mu.Unlock()
+		return ctx.Err()
+	}
+	w.mu.Unlock()
+	<-jb.done
+	return jb.err
+}
+
+// close stops the writer after the batch it is at. It reports whether this was
+// the first call.
+func (w *writer) close() bool {
+	w.mu.Lock()
+	first := !w.closing
+	w.closing = true
+	w.wake.Signal()
+	w.mu.Unlock()
+	<-w.stopped
+	return first
+}
+
+func (w *writer) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.queue) == 0 && !w.busy
+}
+
+// run writes until the writer is closed.
+func (w *writer) run(store Storage) {
+	defer close(w.stopped)
+	for {
+		jobs, ok := w.next()
+		if !ok {
+			return
+		}
+		for len(jobs) > 0 {
+			n := fitting(jobs, store.MaxBatch())
+			w.write(store, jobs[:n])
+			jobs = jobs[n:]
+		}
+	}
+}
+
+// next waits for jobs and takes them all. When the writer is closed it refuses
+// them and reports false.
+func (w *writer) next() ([]*job, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy = false
+	for len(w.queue) == 0 && !w.closing {
+		w.wake.Wait()
+	}
+	jobs := w.queue[:0:0]
+	for _, jb := range w.queue {
+		if jb.state == withdrawn {
+			continue
+		}
+		jb.state = taken
+		if w.closing {
+			jb.finish(ErrClosed)
+			continue
+		}
+		jobs = append(jobs, jb)
+	}
+	w.queue = nil
+	w.busy = true
+	return jobs, !w.closing
+}
+
+func (jb *job) finish(err error) {
+	jb.err = err
+	close(jb.done)
+}
+
+// fullSize is the size of the job with all that goes ahead of it.
+func (jb *job) fullSize() int {
+	n := jb.size
+	for _, e := range jb.ahead {
+		n += e.size()
+	}
+	return n
+}
+
+// fitting is how many of the first jobs fit into one batch, but at least one.
+func fitting(jobs []*job, limit int) int {
+	total := 0
+	for i, jb := range jobs {
+		if total += jb.fullSize(); total > limit && i > 0 {
+			return i
+		}
+	}
+	return len(jobs)
+}
+
+// write commits the jobs together and answers them. If the store refuses the
+// batch, each is tried alone, so that a job fails only by itself.
+func (w *writer) write(store Storage, jobs []*job) {
+	if w.poisoned != nil {
+		for _, jb := range jobs {
+			jb.finish(fmt.Errorf("%w: %w", ErrPoisoned, w.poisoned))
+		}
+		return
+	}
+	if len(jobs) == 1 {
+		if err := w.writeAhead(jobs[0], store.MaxBatch()); err != nil {
+			jobs[0].finish(err)
+			return
+		}
+	}
+	st := newStage(store, w.heads)
+	defer st.close()
+	ready := make([]*job, 0, len(jobs))
+	for _, jb := range jobs {
+		if err := jb.stage(st); err != nil {
+			jb.finish(err)
+			continue
+		}
+		for _, e := range jb.ahead {
+			st.batch.Put(e)
+		}
+		ready = append(ready, jb)
+	}
+	if len(ready) == 0 {
+		return
+	}
+	err := w.commitBatch(st.batch)
+	if refused(err) && len(ready) > 1 {
+		for _, jb := range ready {
+			w.write(store, []*job{jb})
+		}
+		return
+	}
+	if err == nil {
+		w.remember(st.heads)
+	}
+	for _, jb := range ready {
+		jb.finish(err)
+	}
+}
+
+// writeAhead commits what goes ahead of jb, if the two do not fit into one batch,
+// in batches of its own.
+func (w *writer) writeAhead(jb *job, limit int) error {
+	if jb.fullSize() <= limit {
+		return nil
+	}
+	b := new(Batch)
+	for _, e := range jb.ahead {
+		if b.Size() > 0 && b.Size()+e.size() > limit {
+			if err := w.commitBatch(b); err != nil {
+				return err
+			}
+			b = new(Batch)
+		}
+		b.Put(e)
+	}
+	jb.ahead = nil
+	return w.commitBatch(b)
+}
+
+// commitBatch commits b. After an error that leaves open what was written it
+// poisons the writer.
+func (w *writer) commitBatch(b *Batch) error {
+	err := w.commit(b)
+	if err == nil || refused(err) {
+		return err
+	}
+	w.poisoned = err
+	clear(w.heads)
+	return fmt.Errorf("%w: %w", ErrPoisoned, err)
+}
+
+// refused reports whether err says that nothing was written.
+func refused(err error) bool {
+	return errors.Is(err, ErrConflict) || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull)
+}
+
+// remember keeps the heads that are now durable.
+func (w *writer) remember(heads map[abi.SessionID]Head) {
+	if len(w.heads)+len(heads) > maxHeads {
+		clear(w.heads)
+	}
+	maps.Copy(w.heads, heads)
+}
+
+// stage is a batch in the making: the store's state, and what the batch adds.
+type stage struct {
+	batch *Batch
+	store Storage
+	view  View                   // opened when it is needed
+	known map[abi.SessionID]Head // heads that are durable
+	heads map[abi.SessionID]Head // heads of the batch
+	added map[string]bool        // keys that the batch requires absent
+}
+
+func newStage(store Storage, known map[abi.SessionID]Head) *stage {
+	return &stage{
+		batch: new(Batch),
+		store: store,
+		known: known,
+		heads: make(map[abi.SessionID]Head),
+		added: make(map[string]bool),
+	}
+}
+
+func (st *stage) close() {
+	if st.view != nil {
+		st.view.Close()
+	}
+}
+
+func (st *stage) get(key []byte) ([]byte, error) {
+	if st.view == nil {
+		st.view = st.store.View()
+	}
+	return st.view.Get(key)
+}
+
+// head is the session's head after what the batch has so far.
+func (st *stage) head(uid abi.SessionID) (Head, error) {
+	if h, ok := st.heads[uid]; ok {
+		return h, nil
+	}
+	if h, ok := st.known[uid]; ok {
+		return h, nil
+	}
+	row, err := st.get(headKey(uid))
+	if err != nil {
+		return Head{}, err
+	}
+	h, _, err := decodeHead(uid, row)
+	return h, err
+}
+
+// setHead moves the session's head from one that head returned.
+func (st *stage) setHead(uid abi.SessionID, from, to Head, summary []byte) {
+	if _, ok := st.heads[uid]; !ok {
+		st.batch.Require(headKey(uid), encodeHead(from, nil))
+	}
+	st.heads[uid] = to
+	st.batch.Put(Entry{headKey(uid), encodeHead(to, summary)})
+}
+
+// absent reports whether key is neither in the store nor added by the batch.
+func (st *stage) absent(key []byte) (bool, error) {
+	if st.added[string(key)] {
+		return false, nil
+	}
+	_, err := st.get(key)
+	if errors.Is(err, ErrNotFound) {
+		return true, nil
+	}
+	return false, err
+}
+
+// add puts an entry whose key was found absent.
+func (st *stage) add(e Entry) {
+	st.added[string(e.Key)] = true
+	st.batch.Require(e.Key, nil)
+	st.batch.Put(e)
+}
