@@ -164,7 +164,7 @@ func TestM6_RandDiffersPerTurn(t *testing.T) {
 	host := new(sdktest.Host)
 	seen := map[uint64]bool{}
 	h := run(func(_ context.Context, turn *sdk.Turn) error {
-		if turn.Rand() != turn.Rand() {
+		if first, second := turn.Rand(), turn.Rand(); first != second {
 			t.Error("two generators in one turn")
 		}
 		for range 100 {

@@ -51,9 +51,13 @@ func (i *incarnation) Run(ctx context.Context, t runtimes.Turn, port runtimes.Po
 	for {
 		select {
 		case c := <-link.calls:
-			response, err := port.Call(ctx, c.op, c.request)
-			if err != nil {
-				giveUp(err)
+			var response runtimes.Response
+			// A port that gave the turn up is not called again.
+			if ctx.Err() == nil {
+				var err error
+				if response, err = port.Call(ctx, c.op, c.request); err != nil {
+					giveUp(err)
+				}
 			}
 			c.answer <- response
 		case err := <-result:
