@@ -1,0 +1,60 @@
+# agentcell. `make help` lists the targets.
+
+# The binary is static and does not depend on where it was built.
+export CGO_ENABLED ?= 0
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+AGENTCTL := bin/agentctl
+
+# One compile cache for the tests of all packages: a harness of 3 MB takes a
+# second to compile, and twelve under the race detector.
+export AGENTCELL_TEST_CACHE ?= $(CURDIR)/bin/test-cache
+
+# Every directory of harnesses/ with a main.go is a harness.
+HARNESSES := $(patsubst harnesses/%/main.go,harnesses/bundle/%.wasm,$(wildcard harnesses/*/main.go))
+SDK       := $(filter-out %_test.go,$(wildcard sdk/*.go sdk/abi/*.go)) go.mod
+
+# Packages with goroutines. The engine and what is built on it compile big
+# modules, which the race detector makes too slow; -short leaves those tests out.
+RACE := ./journal/... ./host/... ./runtimes/... ./sdk/... ./wasm/...
+
+.PHONY: all harnesses agentctl demo test race check bench soak clean help
+
+all: agentctl ## build bin/agentctl, with the harnesses bundled
+
+harnesses: $(HARNESSES) ## build the harnesses to WebAssembly
+
+.SECONDEXPANSION:
+harnesses/bundle/%.wasm: $$(wildcard harnesses/$$*/*.go) $(SDK)
+	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -buildvcs=false -ldflags='-s -w' -o $@ ./harnesses/$*
+
+# go build knows best what is out of date, so it always runs.
+agentctl: harnesses
+	go build -trimpath -buildvcs=false -ldflags='-s -w -X main.version=$(VERSION)' -o $(AGENTCTL) ./cmd/agentctl
+
+demo: agentctl ## build everything and run the main job in a scratch directory
+	@docs/demo.sh $(AGENTCTL)
+
+test: harnesses ## run all tests, then those of packages with goroutines under the race detector
+	go test ./runtimes/wasm # fills the compile cache before packages run side by side
+	go test ./...
+	$(MAKE) --no-print-directory race
+
+race: harnesses
+	CGO_ENABLED=1 go test -race -short $(RACE)
+
+check: harnesses ## everything CI checks, apart from the tests
+	@.ci/check
+
+bench: harnesses ## run the benchmarks and write docs/benchmarks.md
+	go test -run='^$$' -bench='^BenchmarkF[0-9]' -benchmem -count=3 -timeout=60m ./journal/... ./host/... ./cmd/agentctl \
+		| tee bin/bench.txt
+	go run ./docs/internal/bench < bin/bench.txt > docs/benchmarks.md
+
+soak: harnesses ## run the long tests: interruption at every record on badger and both engines, kill -9
+	AGENTCELL_SOAK=1 go test -count=1 -timeout=0 ./journal/... ./wasm/... ./host/...
+
+clean: ## remove what was built
+	rm -rf bin harnesses/bundle/*.wasm
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
