@@ -8,5 +8,6 @@
 // 64-bit integers are decimal strings, bytes are padded base64.
 //
 // The package is a leaf: it imports the standard library only, builds for
-// wasip1, and never imports anything else of this module.
+// wasip1 (without what hashes, see record.go), and never imports anything else of
+// this module.
 package abi

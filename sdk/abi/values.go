@@ -2,7 +2,6 @@ package abi
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -80,10 +79,7 @@ func unmarshalInt(b []byte, n *int64) error {
 
 // Digest is a SHA-256. Its text form is bare lower-case hexadecimal, and the
 // empty string for the zero digest, which stands for "none".
-type Digest [sha256.Size]byte
-
-// DigestOf hashes b.
-func DigestOf(b []byte) Digest { return sha256.Sum256(b) }
+type Digest [32]byte
 
 // ErrDigest reports text that is not a digest.
 var ErrDigest = errors.New("not a digest: want 64 lower-case hexadecimal digits")
