@@ -1,0 +1,176 @@
+package wasm
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+	"github.com/agentcell/agentcell/wasm/rewrite"
+)
+
+// cell is an instantiated module. It serves one Instance after another, and
+// nothing of one is left for the next (M3): recycle brings all that a guest can
+// change back to the golden state.
+type cell struct {
+	module *Compiled
+	mod    api.Module
+	mem    *memory
+	run    api.Function
+
+	fuel, depth, pages api.MutableGlobal
+	globals            []api.MutableGlobal // of the original module
+
+	clock clock
+	base  base
+	// dirty: the guest has run since memory and base were equal.
+	dirty bool
+
+	call call
+}
+
+// newCell instantiates the module and runs nothing.
+func (c *Compiled) newCell() (*cell, error) {
+	mem, err := newMemory(c.minimum)
+	if err != nil {
+		return nil, err
+	}
+	ctx := experimental.WithMemoryAllocator(c.engine.ctx, mem)
+	mod, err := c.engine.rt.InstantiateModule(ctx, c.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if err != nil {
+		mem.Free()
+		return nil, refusef("instantiate: %w", err)
+	}
+	cell := &cell{module: c, mod: mod, mem: mem, run: mod.ExportedFunction(exportRun)}
+	find := func(name string) (g api.MutableGlobal) {
+		g, ok := mod.ExportedGlobal(name).(api.MutableGlobal)
+		if !ok && err == nil {
+			err = fmt.Errorf("%w: the rewritten module does not export %q", ErrHost, name)
+		}
+		return g
+	}
+	cell.fuel = find(rewrite.ExportFuel)
+	cell.depth = find(rewrite.ExportDepth)
+	cell.pages = find(rewrite.ExportPages)
+	for i := range c.types {
+		cell.globals = append(cell.globals, find(rewrite.ExportGlobal(i)))
+	}
+	if err != nil {
+		cell.free()
+		return nil, err
+	}
+	return cell, nil
+}
+
+// free gives all the cell holds back to the host.
+func (c *cell) free() { _ = c.mod.Close(context.Background()) }
+
+// begin prepares a call into the guest; end must follow.
+func (c *cell) begin(ctx context.Context, p phase, h Handler, t Turn) *call {
+	c.call = call{Context: ctx, cell: c, phase: p, handler: h, limits: withDefaults(t.Limits)}
+	c.call.fuel.limit = uint64(c.call.limits.Fuel)
+	c.call.random.reset(t.Seed)
+	c.clock.advanceTo(t.Start)
+	c.dirty = true
+	return &c.call
+}
+
+// end forgets the call: its answers, its seed, its handler.
+func (c *cell) end() {
+	c.call = call{}
+	c.fuel.Set(0)
+	c.depth.Set(0)
+	c.pages.Set(0)
+}
+
+// sync makes the base equal to memory and returns the pages that were not.
+func (c *cell) sync() []uint32 {
+	if !c.dirty {
+		return nil
+	}
+	c.dirty = false
+	return c.base.sync(c.mem.bytes(), nil)
+}
+
+// image is the cell's state.
+func (c *cell) image(changed []uint32, pages PageReader) Image {
+	img := Image{
+		Size:    uint64(c.mem.size),
+		Globals: make([]abi.Global, len(c.globals)),
+		Clock:   int64(c.clock),
+		Changed: changed,
+		Pages:   pages,
+	}
+	for i, g := range c.globals {
+		img.Globals[i] = abi.Global{Type: c.module.types[i]}
+		le.PutUint64(img.Globals[i].Value[:], g.Get())
+	}
+	return img
+}
+
+// setState puts globals and clock to those of img.
+func (c *cell) setState(img *Image) {
+	for i, g := range c.globals {
+		g.Set(le.Uint64(img.Globals[i].Value[:]))
+	}
+	c.clock = clock(img.Clock)
+}
+
+// grow makes memory size bytes long.
+func (c *cell) grow(size uint64) (err error) {
+	// The allocator panics if the host has no memory left; no guest runs here
+	// whose call would turn that into an error.
+	defer func() {
+		if s, ok := recover().(shortage); ok {
+			err = s.err
+		}
+	}()
+	more := (size - uint64(c.mem.size)) / wasmPage
+	if _, ok := c.mod.Memory().Grow(uint32(more)); !ok {
+		return fmt.Errorf("image: the module's memory cannot have %d bytes", size)
+	}
+	return nil
+}
+
+// makeGolden brings a new cell to the golden state.
+func (c *cell) makeGolden() error {
+	if err := c.grow(c.module.golden.Size); err != nil {
+		return err
+	}
+	c.base = base{golden: c.module.memory}
+	copy(c.mem.bytes(), c.module.memory)
+	c.setState(&c.module.golden)
+	return nil
+}
+
+// load brings a golden cell to the state of img, which was checked.
+func (c *cell) load(img Image) error {
+	if err := c.grow(img.Size); err != nil {
+		return err
+	}
+	mem := c.mem.bytes()
+	for _, i := range img.Changed {
+		content := mem[int(i)*abi.PageSize:][:abi.PageSize]
+		if err := img.Pages.ReadPage(i, content); err != nil {
+			return fmt.Errorf("image: page %d: %w", i, err)
+		}
+		c.base.set(int(i), len(mem)/abi.PageSize, content)
+	}
+	c.setState(&img)
+	return nil
+}
+
+// recycle gives a cell whose guest has done nothing but return to the pool.
+func (c *cell) recycle() {
+	if uint64(c.mem.size) != c.module.golden.Size {
+		c.free()
+		return
+	}
+	c.sync()
+	c.base.reset(c.mem.bytes())
+	c.setState(&c.module.golden)
+	c.module.put(c)
+}

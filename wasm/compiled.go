@@ -1,0 +1,245 @@
+package wasm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+	"github.com/agentcell/agentcell/wasm/rewrite"
+)
+
+// goldenFuel bounds the golden run and agent_describe.
+const goldenFuel = 100_000_000_000
+
+// goldenLimits bound the golden run and agent_describe. They are fixed, so that
+// the golden image, and whether a module is taken, depend on no configuration.
+func goldenLimits() abi.Limits {
+	l := abi.DefaultLimits()
+	l.Fuel = goldenFuel
+	return l
+}
+
+// goldenSeed keys the randomness of the golden run and of agent_describe.
+var goldenSeed = abi.DigestOf([]byte("agentcell golden 1"))
+
+// Compiled is a module ready to run. It is safe for concurrent use, and lives
+// as long as its engine.
+type Compiled struct {
+	engine  *Engine
+	digest  abi.Digest
+	size    int64
+	imports []string
+	types   []byte // of the mutable globals
+	start   []string
+	minimum uint64 // bytes of memory
+	code    wazero.CompiledModule
+
+	golden Image
+	memory []byte // of the golden image
+
+	mu        sync.Mutex
+	idle      []*cell
+	described *abi.HarnessDescriptor
+}
+
+// compile does what Load is for.
+func (e *Engine) compile(ctx context.Context, digest abi.Digest, code []byte) (*Compiled, error) {
+	m, err := e.prepare(code)
+	if err != nil {
+		return nil, err
+	}
+	c := &Compiled{
+		engine: e, digest: digest, size: int64(len(code)),
+		imports: importNames(m), types: m.Globals,
+		minimum: uint64(m.MemoryMin) * wasmPage,
+	}
+	if m.HasStart {
+		c.start = append(c.start, rewrite.ExportStart)
+	}
+	if slices.ContainsFunc(m.Exports, func(x rewrite.Export) bool { return x.Name == exportInitialize }) {
+		c.start = append(c.start, exportInitialize)
+	}
+	if c.code, err = e.rt.CompileModule(ctx, m.Code); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, refusef("compile: %w", err)
+	}
+	if err := c.runGolden(ctx); err != nil {
+		return nil, errors.Join(err, c.code.Close(e.ctx))
+	}
+	return c, nil
+}
+
+// runGolden makes the golden image, the state in which every cell begins.
+func (c *Compiled) runGolden(ctx context.Context) error {
+	cell, err := c.newCell()
+	if err != nil {
+		return err
+	}
+	cell.clock = goldenClock
+	for _, name := range c.start {
+		call := cell.begin(ctx, inGolden, nil, Turn{Seed: goldenSeed, Limits: goldenLimits()})
+		if _, err := call.invoke(cell.mod.ExportedFunction(name)); err != nil {
+			cell.free()
+			return initError(name, err)
+		}
+	}
+	cell.end()
+	c.memory = slices.Clone(cell.mem.bytes())
+	cell.base, cell.dirty = base{golden: c.memory}, false
+	c.golden = cell.image(nonZero(c.memory), &base{golden: c.memory})
+	c.put(cell)
+	return nil
+}
+
+// initError is the refusal of a module that fails before its first turn.
+func initError(what string, err error) error {
+	var e *ended
+	if errors.As(err, &e) {
+		return refusef("%s: %w", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Digest is the SHA-256 of the code.
+func (c *Compiled) Digest() abi.Digest { return c.digest }
+
+// Size is the size of the code in bytes.
+func (c *Compiled) Size() int64 { return c.size }
+
+// Imports are the module's imports as "module.name", sorted. The caller must
+// not change them.
+func (c *Compiled) Imports() []string { return c.imports }
+
+// Rewriter is the version of the rewriting.
+func (c *Compiled) Rewriter() int32 { return rewrite.Version }
+
+// Golden is the state in which cells of this module begin. The caller must not
+// change what it refers to.
+func (c *Compiled) Golden() Image { return c.golden }
+
+// Describe asks the harness what it is, once; ErrModule says that it fails to
+// tell.
+func (c *Compiled) Describe(ctx context.Context) (abi.HarnessDescriptor, error) {
+	c.mu.Lock()
+	known := c.described
+	c.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	d, err := c.describe(ctx)
+	if err != nil {
+		return d, initError("describe", err)
+	}
+	c.mu.Lock()
+	c.described = &d
+	c.mu.Unlock()
+	return d, nil
+}
+
+// describe runs agent_describe on an instance that is thrown away.
+func (c *Compiled) describe(ctx context.Context) (abi.HarnessDescriptor, error) {
+	var d abi.HarnessDescriptor
+	in, err := c.Instantiate()
+	if err != nil {
+		return d, err
+	}
+	call, err := in.enter(ctx, inDescribe, nil, Turn{Seed: goldenSeed, Limits: goldenLimits()})
+	if err != nil {
+		return d, err
+	}
+	defer in.leave(false)
+	result, err := call.invoke(in.cell.mod.ExportedFunction(exportDescribe))
+	switch {
+	case err != nil:
+		return d, err
+	case result != 0 && call.failure != nil:
+		return d, refusef("agent_describe failed: %s", call.failure.Description)
+	case result != 0:
+		return d, refusef("agent_describe returned %d", result)
+	case call.reply == nil:
+		return d, refusef("agent_describe did not reply")
+	}
+	if err := json.Unmarshal(call.reply, &d); err != nil {
+		return d, refusef("the descriptor is not one: %w", err)
+	}
+	if err := checkDescriptor(d); err != nil {
+		return d, refusef("the descriptor is not one: %w", err)
+	}
+	return d, nil
+}
+
+// Instantiate gives an instance in the golden state.
+func (c *Compiled) Instantiate() (*Instance, error) {
+	if err := c.engine.enter(); err != nil {
+		return nil, err
+	}
+	defer c.engine.leave()
+	cell, err := c.get()
+	if err != nil {
+		return nil, err
+	}
+	return &Instance{cell: cell}, nil
+}
+
+// Restore gives an instance in the state of img, whose Changed tells how it
+// differs from the golden image. It keeps no part of img.
+func (c *Compiled) Restore(img Image) (*Instance, error) {
+	if err := img.check(&c.golden); err != nil {
+		return nil, err
+	}
+	if err := c.engine.enter(); err != nil {
+		return nil, err
+	}
+	defer c.engine.leave()
+	cell, err := c.get()
+	if err != nil {
+		return nil, err
+	}
+	if err := cell.load(img); err != nil {
+		cell.free()
+		return nil, err
+	}
+	return &Instance{cell: cell}, nil
+}
+
+// get takes an idle cell, or makes one.
+func (c *Compiled) get() (*cell, error) {
+	c.mu.Lock()
+	if last := len(c.idle) - 1; last >= 0 {
+		cell := c.idle[last]
+		c.idle = c.idle[:last]
+		c.mu.Unlock()
+		return cell, nil
+	}
+	c.mu.Unlock()
+	cell, err := c.newCell()
+	if err != nil {
+		return nil, err
+	}
+	if err := cell.makeGolden(); err != nil {
+		cell.free()
+		return nil, err
+	}
+	return cell, nil
+}
+
+// put keeps a cell in the golden state for the next session, or frees it if
+// there are enough.
+func (c *Compiled) put(cell *cell) {
+	c.mu.Lock()
+	if len(c.idle) < c.engine.cfg.MaxIdle {
+		c.idle = append(c.idle, cell)
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	cell.free()
+}

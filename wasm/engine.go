@@ -1,0 +1,267 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+	"github.com/agentcell/agentcell/wasm/rewrite"
+)
+
+// Config says how an engine works. The zero value is a good one.
+type Config struct {
+	// Interpreter runs modules with the interpreter instead of compiling them.
+	// It is slower by a factor of 10 to 100 and reaches the same ends, images
+	// and fuel figures.
+	Interpreter bool
+	// CacheDir keeps compiled code from one process to the next; "" keeps
+	// none. Whoever can write there runs code in this process.
+	CacheDir string
+	// Workers is how many goroutines compile one module; 0 means GOMAXPROCS.
+	Workers int
+	// MaxModuleBytes bounds the size of a module; 0 means 64 MiB.
+	MaxModuleBytes int
+	// MaxIdle is how many idle instances of a module are kept; 0 means twice
+	// GOMAXPROCS, a negative number none.
+	MaxIdle int
+	// Progress, if set, is told of loads that take long: once when they do, and
+	// once when they are done.
+	Progress func(Progress)
+}
+
+// Progress tells of a load that takes longer than a person likes to wait.
+type Progress struct {
+	Name    string
+	Size    int
+	Done    bool
+	Elapsed time.Duration
+}
+
+// progressAfter is how long a load takes before Progress is called.
+const progressAfter = 300 * time.Millisecond
+
+// Engine loads modules. It is safe for concurrent use.
+type Engine struct {
+	cfg     Config
+	rt      wazero.Runtime
+	cache   wazero.CompilationCache
+	allowed func(module, name string, t rewrite.FuncType) error
+	// ctx ends, with ErrStopped, when the engine closes.
+	ctx  context.Context
+	stop context.CancelCauseFunc
+
+	mu     sync.Mutex
+	closed bool
+	loads  map[abi.Digest]*load
+	// busy counts what must end before the code and memories may be freed.
+	busy sync.WaitGroup
+}
+
+// load is a module that is loaded, or is being.
+type load struct {
+	done     chan struct{}
+	waiters  int // guarded by Engine.mu
+	cancel   context.CancelCauseFunc
+	compiled *Compiled
+	err      error
+}
+
+// New makes an engine.
+func New(cfg Config) (*Engine, error) {
+	if cfg.MaxModuleBytes <= 0 {
+		cfg.MaxModuleBytes = rewrite.DefaultMaxBytes
+	}
+	if cfg.Workers <= 0 {
+		cfg.Workers = runtime.GOMAXPROCS(0)
+	}
+	if cfg.MaxIdle == 0 {
+		cfg.MaxIdle = 2 * runtime.GOMAXPROCS(0)
+	}
+	rc := wazero.NewRuntimeConfig()
+	if cfg.Interpreter {
+		rc = wazero.NewRuntimeConfigInterpreter()
+	}
+	// What the rewriting refuses, SIMD for one, is switched off here as well.
+	rc = rc.WithCoreFeatures(api.CoreFeaturesV2 &^ api.CoreFeatureSIMD).
+		WithDebugInfoEnabled(false).WithCustomSections(false)
+	e := &Engine{cfg: cfg, loads: map[abi.Digest]*load{}}
+	if cfg.CacheDir != "" {
+		cache, err := wazero.NewCompilationCacheWithDir(cfg.CacheDir)
+		if err != nil {
+			return nil, fmt.Errorf("compile cache: %w", err)
+		}
+		e.cache = cache
+		rc = rc.WithCompilationCache(cache)
+	}
+	e.ctx, e.stop = context.WithCancelCause(experimental.WithCompilationWorkers(context.Background(), cfg.Workers))
+	e.rt = wazero.NewRuntimeWithConfig(e.ctx, rc)
+	funcs := hostFuncs()
+	e.allowed = allowImports(funcs)
+	if err := instantiateHost(e.ctx, e.rt, funcs); err != nil {
+		return nil, errors.Join(err, e.Close(context.Background()))
+	}
+	return e, nil
+}
+
+// Loaded gives a module that Load has loaded before.
+func (e *Engine) Loaded(digest abi.Digest) (*Compiled, bool) {
+	e.mu.Lock()
+	l := e.loads[digest]
+	e.mu.Unlock()
+	if l == nil {
+		return nil, false
+	}
+	select {
+	case <-l.done:
+		return l.compiled, l.err == nil
+	default:
+		return nil, false
+	}
+}
+
+// Load checks, rewrites and compiles code, and runs it to its golden image. It
+// does so once for each digest, however many ask, and gives up when none of
+// them waits any more. The name is for messages. Load keeps no part of code.
+//
+// The error wraps ErrModule if the module cannot be taken, ErrShortage if the
+// host lacks memory, ErrStopped if the engine is closed, else ctx's cause.
+func (e *Engine) Load(ctx context.Context, name string, code []byte) (*Compiled, error) {
+	l, err := e.join(name, code)
+	if err != nil {
+		return nil, fmt.Errorf("load %q: %w", name, err)
+	}
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+		e.abandon(l, abi.DigestOf(code), context.Cause(ctx))
+		return nil, fmt.Errorf("load %q: %w", name, context.Cause(ctx))
+	}
+	if l.err != nil {
+		return nil, fmt.Errorf("load %q: %w", name, l.err)
+	}
+	return l.compiled, nil
+}
+
+// join begins the load of code, or waits for one that has begun.
+func (e *Engine) join(name string, code []byte) (*load, error) {
+	digest := abi.DigestOf(code)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, fmt.Errorf("engine: %w", ErrStopped)
+	}
+	l := e.loads[digest]
+	if l == nil {
+		l = &load{done: make(chan struct{})}
+		var ctx context.Context
+		ctx, l.cancel = context.WithCancelCause(e.ctx)
+		e.loads[digest] = l
+		e.busy.Add(1)
+		go e.run(ctx, l, name, digest, slices.Clone(code))
+	}
+	l.waiters++
+	return l, nil
+}
+
+// abandon stops waiting for l, and ends it if nobody else waits.
+func (e *Engine) abandon(l *load, digest abi.Digest, cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l.waiters--
+	select {
+	case <-l.done:
+	default:
+		if l.waiters == 0 {
+			l.cancel(cause)
+			e.forget(l, digest)
+		}
+	}
+}
+
+// forget makes room for another try. The caller holds mu.
+func (e *Engine) forget(l *load, digest abi.Digest) {
+	if e.loads[digest] == l {
+		delete(e.loads, digest)
+	}
+}
+
+// run performs a load.
+func (e *Engine) run(ctx context.Context, l *load, name string, digest abi.Digest, code []byte) {
+	defer e.busy.Done()
+	defer l.cancel(nil)
+	finished := e.watch(name, len(code))
+	l.compiled, l.err = e.compile(ctx, digest, code)
+	finished()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l.err != nil {
+		e.forget(l, digest)
+	}
+	close(l.done)
+}
+
+// watch tells Progress of a load that takes long. The function it returns must
+// be called when the load is done.
+func (e *Engine) watch(name string, size int) (finished func()) {
+	if e.cfg.Progress == nil {
+		return func() {}
+	}
+	begin, told := time.Now(), make(chan struct{})
+	timer := time.AfterFunc(progressAfter, func() {
+		defer close(told)
+		e.cfg.Progress(Progress{Name: name, Size: size, Elapsed: time.Since(begin)})
+	})
+	return func() {
+		if !timer.Stop() {
+			<-told
+			e.cfg.Progress(Progress{Name: name, Size: size, Done: true, Elapsed: time.Since(begin)})
+		}
+	}
+}
+
+// enter announces work that needs the engine's code and memories; leave must
+// follow.
+func (e *Engine) enter() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return fmt.Errorf("engine: %w", ErrStopped)
+	}
+	e.busy.Add(1)
+	return nil
+}
+
+func (e *Engine) leave() { e.busy.Done() }
+
+// Close stops every instance, waits until nothing runs, and frees all the
+// engine holds. If ctx ends first, it gives up waiting and frees nothing.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.stop(fmt.Errorf("engine: %w", ErrStopped))
+	idle := make(chan struct{})
+	go func() {
+		e.busy.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		return fmt.Errorf("close engine: a handler is still busy: %w", context.Cause(ctx))
+	}
+	err := e.rt.Close(ctx)
+	if e.cache != nil {
+		err = errors.Join(err, e.cache.Close(ctx))
+	}
+	return err
+}

@@ -1,0 +1,154 @@
+package wasm
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// Image is the whole state of a cell between turns.
+type Image struct {
+	// Size is the length of linear memory in bytes.
+	Size uint64
+	// Globals are the mutable globals of the original module, in index order.
+	Globals []abi.Global
+	// Clock is the virtual time in nanoseconds.
+	Clock int64
+	// Changed lists, ascending, the pages below Size that may differ from the
+	// image this one is told against: all zeros for a golden image, the golden
+	// image for one that Restore takes, the state at the beginning of the turn
+	// for a Snapshot. Pages beyond the other image's size count as zero there.
+	Changed []uint32
+	// Pages reads the pages named in Changed.
+	Pages PageReader
+}
+
+// PageReader reads pages of an image.
+type PageReader interface {
+	// ReadPage fills dst, which has abi.PageSize bytes, with page index.
+	ReadPage(index uint32, dst []byte) error
+}
+
+// page is the content of one page of memory.
+type page [abi.PageSize]byte
+
+// zeroPage is what every memory holds beyond its golden size.
+var zeroPage page
+
+// base is the memory that an instance's own is compared with: the golden
+// memory, which all instances of a module share and nobody writes, and over it
+// the pages in which this instance differed when it was last compared.
+type base struct {
+	golden  []byte
+	overlay []*page // by index; nil: as golden. It grows with the memory
+	spare   []*page // to be used again
+}
+
+// page is page i of the base.
+func (b *base) page(i int) []byte {
+	if i < len(b.overlay) && b.overlay[i] != nil {
+		return b.overlay[i][:]
+	}
+	return b.goldenPage(i)
+}
+
+func (b *base) goldenPage(i int) []byte {
+	if from := i * abi.PageSize; from < len(b.golden) {
+		return b.golden[from : from+abi.PageSize]
+	}
+	return zeroPage[:]
+}
+
+// sync makes the base equal to mem and appends the pages in which it was not
+// to changed.
+func (b *base) sync(mem []byte, changed []uint32) []uint32 {
+	for i := range len(mem) / abi.PageSize {
+		now := mem[i*abi.PageSize : (i+1)*abi.PageSize]
+		if bytes.Equal(now, b.page(i)) {
+			continue
+		}
+		b.set(i, len(mem)/abi.PageSize, now)
+		changed = append(changed, uint32(i))
+	}
+	return changed
+}
+
+// set makes content page i of a memory of n pages.
+func (b *base) set(i, n int, content []byte) {
+	if len(b.overlay) < n {
+		b.overlay = append(b.overlay, make([]*page, n-len(b.overlay))...)
+	}
+	p := b.overlay[i]
+	if p == nil {
+		if last := len(b.spare) - 1; last >= 0 {
+			p, b.spare = b.spare[last], b.spare[:last]
+		} else {
+			p = new(page)
+		}
+		b.overlay[i] = p
+	}
+	copy(p[:], content)
+}
+
+// maxSpare bounds the pages that an idle instance keeps for its next tenant.
+const maxSpare = 256
+
+// reset makes base and mem golden again. They must be equal; mem must have the
+// golden size.
+func (b *base) reset(mem []byte) {
+	for i, p := range b.overlay {
+		if p == nil {
+			continue
+		}
+		copy(mem[i*abi.PageSize:], b.goldenPage(i))
+		b.overlay[i] = nil
+		if len(b.spare) < maxSpare {
+			clear(p[:])
+			b.spare = append(b.spare, p)
+		}
+	}
+}
+
+// ReadPage implements PageReader for snapshots.
+func (b *base) ReadPage(index uint32, dst []byte) error {
+	copy(dst, b.page(int(index)))
+	return nil
+}
+
+// nonZero lists the pages of mem that have a byte other than zero.
+func nonZero(mem []byte) []uint32 {
+	var list []uint32
+	for i := range len(mem) / abi.PageSize {
+		if !bytes.Equal(mem[i*abi.PageSize:(i+1)*abi.PageSize], zeroPage[:]) {
+			list = append(list, uint32(i))
+		}
+	}
+	return list
+}
+
+// check tells whether an image can be one of a module whose golden image is
+// golden.
+func (img *Image) check(golden *Image) error {
+	switch {
+	case img.Size < golden.Size || img.Size%wasmPage != 0 || img.Size > maxMemory:
+		return fmt.Errorf("image: a memory of %d bytes does not belong to this module", img.Size)
+	case len(img.Globals) != len(golden.Globals):
+		return fmt.Errorf("image: %d globals, the module has %d", len(img.Globals), len(golden.Globals))
+	case img.Clock < golden.Clock:
+		return fmt.Errorf("image: clock %d is before the golden image's", img.Clock)
+	}
+	for i, g := range img.Globals {
+		if g.Type != golden.Globals[i].Type {
+			return fmt.Errorf("image: global %d has type %#x, the module's has %#x", i, g.Type, golden.Globals[i].Type)
+		}
+	}
+	last := int64(-1)
+	for _, i := range img.Changed {
+		if int64(i) <= last || (uint64(i)+1)*abi.PageSize > img.Size {
+			return fmt.Errorf("image: page %d is out of order or beyond the memory", i)
+		}
+		last = int64(i)
+	}
+	return nil
+}

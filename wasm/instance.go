@@ -1,0 +1,188 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// Status is the state of an instance.
+type Status int
+
+// The states.
+const (
+	Ready   Status = iota // can run a turn or be snapshotted
+	Running               // in a turn
+	Stopped               // for good
+)
+
+// Instance is a cell in the hands of one session. Its calls must not overlap;
+// only Stop and Status may be called at any time.
+type Instance struct {
+	mu       sync.Mutex
+	status   Status
+	cell     *cell // nil when Stopped
+	cancel   context.CancelCauseFunc
+	stopping bool
+	// turns counts the calls, so that a reader of pages can tell that its
+	// snapshot is gone.
+	turns   uint64
+	changed []uint32 // by the last turn, if it was asked for
+}
+
+// enter begins a call; leave must follow if there is no error.
+func (in *Instance) enter(ctx context.Context, p phase, h Handler, t Turn) (*call, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.status != Ready {
+		return nil, fmt.Errorf("instance: %w", ErrStopped)
+	}
+	engine := in.cell.module.engine
+	if err := engine.enter(); err != nil {
+		return nil, err
+	}
+	in.cell.sync()
+	in.changed = nil
+	in.turns++
+	in.status = Running
+	ctx, cancel := context.WithCancelCause(ctx)
+	detach := context.AfterFunc(engine.ctx, func() { cancel(context.Cause(engine.ctx)) })
+	in.cancel = func(cause error) {
+		detach()
+		cancel(cause)
+	}
+	return in.cell.begin(ctx, p, h, t), nil
+}
+
+// leave ends a call. An instance whose guest has not simply returned is of no
+// more use, and neither is its cell: its stack was not empty.
+func (in *Instance) leave(returned bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	cell := in.cell
+	in.cancel(nil)
+	in.cancel = nil
+	cell.end()
+	if returned && !in.stopping {
+		in.status = Ready
+	} else {
+		in.status, in.cell = Stopped, nil
+		cell.free()
+	}
+	cell.module.engine.leave()
+}
+
+// Run drives one turn to its end. Requests of the guest go to h, in order, from
+// this goroutine.
+//
+// A turn that ends by itself gives an Outcome and no error. An error means that
+// the turn was given up: ctx ended (the error wraps its cause), h returned an
+// error (which is wrapped), ErrShortage, ErrHost or ErrStopped. After an error,
+// and after any Outcome but completed, the instance is Stopped.
+func (in *Instance) Run(ctx context.Context, t Turn, h Handler) (Outcome, error) {
+	call, err := in.enter(ctx, inTurn, h, t)
+	if err != nil {
+		return Outcome{}, fmt.Errorf("run: %w", err)
+	}
+	returned := false
+	defer func() { in.leave(returned) }()
+	out, err := call.turn()
+	if err != nil {
+		return Outcome{}, fmt.Errorf("run: %w", err)
+	}
+	returned = out.Reason == abi.ReasonCompleted
+	return out, nil
+}
+
+// turn runs agent_run.
+func (c *call) turn() (Outcome, error) {
+	if have, limit := c.cell.mem.size, c.limits.MemoryBytes; int64(have) > int64(limit) {
+		end := endedf(abi.ReasonLimit, abi.CodeResourceExhausted, "the image has %d bytes of memory; the limit is %d", have, limit)
+		return Outcome{Reason: end.reason, Err: &end.err}, nil
+	}
+	result, err := c.invoke(c.cell.run)
+	var end *ended
+	switch {
+	case errors.As(err, &end):
+	case err != nil:
+		return Outcome{}, err
+	case result != 0:
+		end = &ended{abi.ReasonError, abi.Error{Code: abi.CodeUnknown, Description: fmt.Sprintf("agent_run returned %d", result)}}
+		if c.failure != nil {
+			end.err = *c.failure
+		}
+	default:
+		end = &ended{reason: abi.ReasonCompleted}
+	}
+	out := Outcome{Reason: end.reason, Fuel: c.fuelUsed()}
+	if end.reason != abi.ReasonCompleted {
+		out.Err = &end.err
+	}
+	return out, c.log.flush(c)
+}
+
+// Snapshot gives the state of an instance that is Ready. Changed tells how it
+// differs from the state at the beginning of the last turn; the pages can be
+// read until the next Run or Stop.
+func (in *Instance) Snapshot() (Image, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.status != Ready {
+		return Image{}, fmt.Errorf("snapshot: instance: %w", ErrStopped)
+	}
+	engine := in.cell.module.engine
+	if err := engine.enter(); err != nil {
+		return Image{}, fmt.Errorf("snapshot: %w", err)
+	}
+	defer engine.leave()
+	if in.cell.dirty {
+		in.changed = in.cell.sync()
+	}
+	return in.cell.image(in.changed, &snapshotPages{in, in.turns}), nil
+}
+
+// snapshotPages reads the pages of a snapshot as long as it is valid.
+type snapshotPages struct {
+	in   *Instance
+	turn uint64
+}
+
+// ReadPage implements PageReader.
+func (s *snapshotPages) ReadPage(index uint32, dst []byte) error {
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	if s.in.status != Ready || s.in.turns != s.turn {
+		return fmt.Errorf("read page %d: the snapshot is gone: %w", index, ErrStopped)
+	}
+	return s.in.cell.base.ReadPage(index, dst)
+}
+
+// Status tells whether the instance can run another turn.
+func (in *Instance) Status() Status {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.status
+}
+
+// Stop ends the instance. It may be called at any time, and again. A turn that
+// is running is given up with ErrStopped; Stop does not wait for that.
+func (in *Instance) Stop() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch in.status {
+	case Running:
+		in.stopping = true
+		in.cancel(fmt.Errorf("instance: %w", ErrStopped))
+	case Ready:
+		cell := in.cell
+		in.status, in.cell = Stopped, nil
+		engine := cell.module.engine
+		if engine.enter() == nil { // else the engine has freed the cell
+			defer engine.leave()
+			cell.recycle()
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package wasm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+	"github.com/agentcell/agentcell/wasm/rewrite"
+)
+
+// The exports of ABI version 1.
+const (
+	exportMemory     = "memory"
+	exportInitialize = "_initialize"
+	exportMarker     = "agent_abi_v1"
+	exportDescribe   = "agent_describe"
+	exportRun        = "agent_run"
+)
+
+// abiExport is an export that the ABI gives a meaning to.
+type abiExport struct {
+	name     string
+	results  string
+	required bool
+}
+
+func abiExports() []abiExport {
+	return []abiExport{
+		{exportMarker, "", true},
+		{exportDescribe, "i", true},
+		{exportRun, "i", true},
+		{exportInitialize, "", false},
+		{"agent_cloned", "", false},
+		{"agent_save", "i", false},
+		{"agent_load", "i", false},
+	}
+}
+
+// refusef is an error that wraps ErrModule.
+func refusef(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrModule, fmt.Errorf(format, args...))
+}
+
+// checkHeader tells what code is if it is not a core module.
+func checkHeader(code []byte) error {
+	text := bytes.TrimLeft(code, " \t\r\n")
+	switch {
+	case len(code) == 0:
+		return refusef("the file is empty")
+	case bytes.HasPrefix(code, []byte("\x00asm\x01\x00\x00\x00")):
+		return nil
+	case bytes.HasPrefix(code, []byte("\x00asm\x0d\x00\x01\x00")):
+		return refusef("it is a WebAssembly component; build a core module instead (for Go: GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared)")
+	case bytes.HasPrefix(code, []byte("\x00asm")):
+		return refusef("it is WebAssembly of a version other than 1")
+	case bytes.HasPrefix(text, []byte("(module")), bytes.HasPrefix(text, []byte("(component")), bytes.HasPrefix(text, []byte(";;")):
+		return refusef("it is WebAssembly in its text form; assemble it first, for instance with wat2wasm")
+	default:
+		return refusef("it is not a WebAssembly file, which would begin with %q", "\x00asm")
+	}
+}
+
+// signature prints types as "(i32, i32) -> (i64)".
+func signature(params, results []api.ValueType) string {
+	return rewrite.FuncType{Params: params, Results: results}.String()
+}
+
+// allowImports returns the rule for what a module may import.
+func allowImports(funcs []hostFunc) func(module, name string, t rewrite.FuncType) error {
+	known := map[[2]string]hostFunc{}
+	modules := map[string]bool{}
+	for _, f := range funcs {
+		if f.module != rewrite.Reserved {
+			known[[2]string{f.module, f.name}] = f
+			modules[f.module] = true
+		}
+	}
+	return func(module, name string, t rewrite.FuncType) error {
+		f, ok := known[[2]string{module, name}]
+		switch {
+		case !ok && !modules[module]:
+			return fmt.Errorf("a cell has no module %q; it has agent and %s", module, moduleWASI)
+		case !ok:
+			return fmt.Errorf("%q has no function %q", module, name)
+		case !slices.Equal(f.params, t.Params) || !slices.Equal(f.results, t.Results):
+			return fmt.Errorf("its type is %s, not %s", signature(f.params, f.results), t)
+		}
+		return nil
+	}
+}
+
+// checkExports holds a module to the ABI.
+func checkExports(m *rewrite.Module) error {
+	exports := map[string]rewrite.Export{}
+	for _, e := range m.Exports {
+		exports[e.Name] = e
+	}
+	if _, ok := exports[exportMarker]; !ok {
+		return refusef("no ABI marker: it does not export %s; build it with the agentcell SDK", exportMarker)
+	}
+	if e, ok := exports[exportMemory]; !ok || e.Kind != rewrite.KindMemory {
+		return refusef("it exports no memory by the name %q", exportMemory)
+	}
+	for _, want := range abiExports() {
+		e, ok := exports[want.name]
+		results := values(want.results)
+		switch {
+		case !ok && want.required:
+			return refusef("it does not export the function %s", want.name)
+		case !ok:
+		case e.Kind != rewrite.KindFunc:
+			return refusef("its export %s is not a function", want.name)
+		case len(e.Type.Params) != 0 || !slices.Equal(e.Type.Results, results):
+			return refusef("its export %s has type %s, want %s", want.name, e.Type, signature(nil, results))
+		}
+	}
+	return nil
+}
+
+// importNames lists a module's imports as "module.name", sorted.
+func importNames(m *rewrite.Module) []string {
+	names := make([]string, 0, len(m.Imports))
+	for _, i := range m.Imports {
+		names = append(names, i.Module+"."+i.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// prepare checks code and rewrites it.
+func (e *Engine) prepare(code []byte) (*rewrite.Module, error) {
+	if len(code) > e.cfg.MaxModuleBytes {
+		return nil, refusef("it has %d bytes; the limit is %d", len(code), e.cfg.MaxModuleBytes)
+	}
+	if err := checkHeader(code); err != nil {
+		return nil, err
+	}
+	m, err := rewrite.Rewrite(code, rewrite.Options{
+		MaxBytes:       e.cfg.MaxModuleBytes,
+		MaxMemoryPages: uint32(goldenLimits().MemoryBytes / wasmPage),
+		Allowed:        e.allowed,
+	})
+	if errors.Is(err, rewrite.ErrRefused) {
+		return nil, refusef("%s", strings.TrimPrefix(err.Error(), rewrite.ErrRefused.Error()+": "))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, checkExports(m)
+}
+
+// checkDescriptor tells what is wrong with what a harness says of itself.
+func checkDescriptor(d abi.HarnessDescriptor) error {
+	if d.ID == "" || len(d.ID) > 256 {
+		return errors.New("its id is empty or longer than 256 bytes")
+	}
+	if c := d.Capabilities; c != nil {
+		switch c.Resumability {
+		case "", abi.StatelessReplay, abi.RequiresMemorySnapshot:
+		default:
+			return fmt.Errorf("its resumability %.64q is unknown", c.Resumability)
+		}
+	}
+	return nil
+}
