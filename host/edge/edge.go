@@ -1,0 +1,131 @@
+// Package edge owns the default wiring of a host: the embedded journal in one
+// directory, the WebAssembly runtime, the bundled harnesses and the echo model.
+// It is what agentctl uses and what an embedder begins with:
+//
+//	h, err := edge.Open(dir, edge.Options{})
+//
+// It only puts parts together; it imports all of them and decides nothing.
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/agentcell/agentcell/harnesses"
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/host/model/echo"
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/runtimes"
+	runtime "github.com/agentcell/agentcell/runtimes/wasm"
+	"github.com/agentcell/agentcell/wasm"
+)
+
+// EchoModel is the name of the model that needs no network and no key.
+const EchoModel = "echo"
+
+// Options change the defaults; the zero value is all defaults.
+type Options struct {
+	// Models are added to the built-in echo model.
+	Models map[string]model.Provider
+	// DefaultModel serves turns that name none; empty means EchoModel.
+	DefaultModel string
+	// CacheDir keeps compiled modules from one process to the next; empty keeps
+	// none. Whoever can write there runs code in this process.
+	CacheDir string
+	// Interpreter runs modules without compiling them to machine code.
+	Interpreter bool
+	// LockWait is how long Open waits for another process that has the
+	// directory.
+	LockWait time.Duration
+	// Progress, if set, is told in words of work that takes long.
+	Progress func(text string)
+	// Log receives what an operator may want to know; nil discards.
+	Log *slog.Logger
+	// Now is the clock; nil means the machine's.
+	Now func() time.Time
+}
+
+// Host is a host with the parts it is made of.
+type Host struct {
+	*host.Host
+	journal *journal.Journal
+	runtime *runtime.Runtime
+}
+
+// Open opens the store in dir, which it creates if need be, and makes a host on
+// it. No engine is started before a turn, or a look at a module, needs one.
+func Open(dir string, o Options) (*Host, error) {
+	store, err := journal.Open(dir, journal.Options{LockWait: o.LockWait})
+	if err != nil {
+		return nil, err
+	}
+	h, err := over(store, o)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return h, nil
+}
+
+// OpenMemory is Open with a store that ends with the process, for tests.
+func OpenMemory(o Options) (*Host, error) { return over(journal.OpenMemory(), o) }
+
+func over(store *journal.Journal, o Options) (*Host, error) {
+	engine, err := wasm.New(wasm.Config{
+		Interpreter: o.Interpreter, CacheDir: o.CacheDir, Progress: progress(o.Progress),
+	})
+	if err != nil {
+		return nil, err
+	}
+	models := map[string]model.Provider{EchoModel: echo.Provider{}}
+	maps.Copy(models, o.Models)
+	if o.DefaultModel == "" {
+		o.DefaultModel = EchoModel
+	}
+	rt := runtime.New(engine)
+	h, err := host.New(host.Config{
+		Journal: store, Runtimes: []runtimes.Runtime{rt},
+		Models: models, DefaultModel: o.DefaultModel, Log: o.Log, Now: o.Now,
+	})
+	if err != nil {
+		return nil, errors.Join(err, rt.Close(context.Background()))
+	}
+	return &Host{Host: h, journal: store, runtime: rt}, nil
+}
+
+// Journal is the host's journal, for callers that need what is below the
+// control API.
+func (h *Host) Journal() *journal.Journal { return h.journal }
+
+// Close drops the turns that run, which leaves them resumable, and closes every
+// part.
+func (h *Host) Close() error {
+	return errors.Join(h.Host.Close(), h.runtime.Close(context.Background()), h.journal.Close())
+}
+
+// Bundled is the harness of that name that this program was built with.
+func Bundled(name string) (host.Harness, error) {
+	code, err := harnesses.Module(name)
+	if err != nil {
+		return host.Harness{}, err
+	}
+	return host.Harness{Name: name, Code: code}, nil
+}
+
+// progress puts what the engine tells into words.
+func progress(tell func(string)) func(wasm.Progress) {
+	if tell == nil {
+		return nil
+	}
+	return func(p wasm.Progress) {
+		if p.Done {
+			tell(fmt.Sprintf("compiled %s in %s", p.Name, p.Elapsed.Round(time.Millisecond)))
+			return
+		}
+		tell(fmt.Sprintf("compiling %s (%.1f MB), once per version …", p.Name, float64(p.Size)/1e6))
+	}
+}

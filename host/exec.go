@@ -1,0 +1,410 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agentcell/agentcell/host/turn"
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// errDeadline is the cause of a turn's context that ran out of wall time.
+var errDeadline = errors.New("deadline passed")
+
+// Exec runs one turn to its end: a new one on req.Inputs, or without inputs the
+// open turn of a session that was interrupted, whose recorded answers are served
+// and whose missing ones are asked for.
+//
+// A turn that ended, however badly, is an Execution and no error. An error means
+// that the turn did not end: it was refused before anything was written, or given
+// up and left open to be recovered. Ending ctx cancels the turn, which then ends
+// as CANCELED.
+func (h *Host) Exec(ctx context.Context, req ExecRequest) (Execution, error) {
+	x, err := h.open(ctx, req)
+	if err != nil {
+		return Execution{}, fmt.Errorf("exec: %w", err)
+	}
+	end, err := x.run(ctx, req)
+	// The session is free before a slow observer has seen everything.
+	h.release(x)
+	x.stream.close()
+	if err != nil {
+		return Execution{}, fmt.Errorf("exec: session %s: %w", req.Session, err)
+	}
+	r, err := h.row(req.Session)
+	if err != nil {
+		return Execution{}, err
+	}
+	end.Session = h.show(r)
+	return end, nil
+}
+
+// Resume recovers the open turn of a session: Exec without inputs.
+func (h *Host) Resume(ctx context.Context, uid abi.SessionID, observe func(Update)) (Execution, error) {
+	return h.Exec(ctx, ExecRequest{Session: uid, Observe: observe})
+}
+
+// open claims the session and brings it to the point where its turn can run.
+func (h *Host) open(ctx context.Context, req ExecRequest) (_ *execution, err error) {
+	if err := checkExec(req); err != nil {
+		return nil, err
+	}
+	x := &execution{host: h, uid: req.Session}
+	if err := h.claim(x); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			h.release(x)
+		}
+	}()
+	r, err := h.row(req.Session)
+	if err != nil {
+		return nil, err
+	}
+	if req.Expect != nil && *req.Expect != r.Head.Seq {
+		return nil, fmt.Errorf("session %s: %w: it is at seq %d, not %d", r.UID, ErrConflict, r.Head.Seq, *req.Expect)
+	}
+	switch {
+	case r.sum.Open != 0 && len(req.Inputs) > 0 && !req.Abandon:
+		return nil, fmt.Errorf("session %s: %w since seq %d: recover it (exec without input, or resume) or abandon it first", r.UID, ErrOpenTurn, r.sum.Open)
+	case r.sum.Open == 0 && len(req.Inputs) == 0 && !req.Abandon:
+		return nil, fmt.Errorf("session %s: %w to recover: give an input", r.UID, ErrNothingOpen)
+	case r.sum.Open == 0 && len(req.Inputs) == 0:
+		return nil, fmt.Errorf("session %s: %w to abandon", r.UID, ErrNothingOpen)
+	}
+	if x.module, err = h.sessionModule(ctx, r); err != nil {
+		return nil, err
+	}
+	x.head, x.sum, x.fence = r.Head, r.sum, r.Head.Fence+1
+	x.stream = newStream(h, x.uid, req.Observe)
+	if r.sum.Open != 0 {
+		err = x.reopen()
+	} else {
+		err = x.begin(r, req)
+	}
+	if err != nil {
+		x.stream.close()
+		return nil, err
+	}
+	return x, nil
+}
+
+// maxInputBytes bounds one input message of a turn.
+const maxInputBytes = 4 << 20
+
+func checkExec(req ExecRequest) error {
+	for i, m := range req.Inputs {
+		switch n := messageBytes(m); {
+		case len(m.Parts) == 0:
+			return fmt.Errorf("%w: input %d has no parts", ErrInvalid, i+1)
+		case n > maxInputBytes:
+			return fmt.Errorf("%w: input %d has %d bytes, at most %d are taken", ErrInvalid, i+1, n, maxInputBytes)
+		}
+	}
+	if req.Deadline < 0 {
+		return fmt.Errorf("%w: deadline %s", ErrInvalid, req.Deadline)
+	}
+	return checkConfig(req.Config)
+}
+
+// claim makes x the one turn of its session that runs in this host.
+func (h *Host) claim(x *execution) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.closed:
+		return ErrClosed
+	case h.running[x.uid] != nil:
+		return fmt.Errorf("session %s: %w: a turn is running", x.uid, ErrBusy)
+	}
+	h.running[x.uid] = x
+	h.turns.Add(1)
+	return nil
+}
+
+func (h *Host) release(x *execution) {
+	h.mu.Lock()
+	delete(h.running, x.uid)
+	h.mu.Unlock()
+	h.turns.Done()
+}
+
+// begin stages the opening records of a new turn. They become durable with the
+// turn's first commit.
+func (x *execution) begin(r row, req ExecRequest) error {
+	h := x.host
+	model := firstOf(req.Model, r.meta.Model, h.cfg.DefaultModel)
+	if err := h.knowsModel(model); err != nil {
+		return err
+	}
+	config := req.Config
+	if config == nil {
+		config = r.meta.Config
+	}
+	id, err := h.newExecutionID()
+	if err != nil {
+		return err
+	}
+	seed := make([]byte, 32)
+	if err := h.random(seed); err != nil {
+		return err
+	}
+	if x.base, err = h.loadImage(x.module, r.sum.Root); err != nil {
+		return err
+	}
+	now := x.now()
+	if r.Head.Seq > 0 {
+		// Records never go back in time, whatever the machine's clock does.
+		now = later(now, r.sum.Updated)
+	}
+	limits := h.cfg.Limits
+	count := abi.Int64(len(req.Inputs))
+	desc := x.module.desc
+	start := &abi.Event{
+		Kind: abi.EventExecutionStart, ExecutionID: id, Time: now,
+		ExecutionStart: &abi.ExecutionStart{
+			Config: config, InputCount: &count,
+			Harness: r.meta.Harness, HarnessVersion: desc.Harness.Version,
+		},
+		Cell: &abi.Cell{
+			Module: r.meta.Module, Rewriter: desc.Rewriter, BaseRoot: r.sum.Root,
+			Seed: seed, Limits: &limits, Model: model,
+		},
+	}
+	staged := make([]turn.Staged, len(req.Inputs), len(req.Inputs)+2)
+	inputs := make([]*abi.Event, len(req.Inputs))
+	for i, m := range req.Inputs {
+		m.Role = firstOf(m.Role, abi.RoleUser)
+		staged[i], err = turn.Stage(&abi.Event{Kind: abi.EventInput, ExecutionID: id, Time: now, Message: &m})
+		if err == nil {
+			// The harness is given the input as the record has it.
+			inputs[i], err = staged[i].Decoded()
+		}
+		if err != nil {
+			return fmt.Errorf("%w: input %d: %w", ErrInvalid, i+1, err)
+		}
+	}
+	response, err := turn.StartResponse(start, inputs)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	start.Cell.StartDigest = abi.DigestOf(response)
+
+	x.startSeq = r.Head.Seq + 1
+	opening := []*abi.Event{start}
+	if r.Head.Seq == 0 {
+		x.startSeq++
+		opening = []*abi.Event{createEvent(r, desc), start}
+	}
+	for i, e := range opening {
+		s, err := turn.Stage(e)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		staged = slices.Insert(staged, i, s)
+	}
+	x.opening(start, response, now)
+	x.sum.Open, x.sum.Execution, x.sum.Updated = x.startSeq, id, now
+	x.machine = turn.New(x.spec, turn.Live, nil)
+	x.stage(staged)
+	return x.fault("opened")
+}
+
+// createEvent is the first record of a root session, derived from its metadata.
+func createEvent(r row, d runtimes.Description) *abi.Event {
+	return &abi.Event{
+		Kind: abi.EventLifecycle, Time: abi.NewTime(r.Created),
+		Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleCreate},
+		Cell: &abi.Cell{
+			UID: r.UID, Harness: r.meta.Harness, Module: r.meta.Module,
+			GoldenRoot: r.meta.GoldenRoot, ABI: d.ABI, Rewriter: d.Rewriter,
+		},
+	}
+}
+
+// opening takes over what EXECUTION_START says of the turn.
+func (x *execution) opening(start *abi.Event, response []byte, last abi.Time) {
+	copy(x.seed[:], start.Cell.Seed)
+	x.started = start.Time
+	x.spec = turn.Opening{
+		Execution: start.ExecutionID, Time: last, Start: response,
+		Model: start.Cell.Model, Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
+		Turn: x.sum.Turns, ModelCalls: x.sum.ModelCalls,
+	}
+}
+
+// reopen reads the open turn back from the record.
+func (x *execution) reopen() error {
+	h := x.host
+	records, err := h.decodeAll(x.uid, x.sum.Open, x.head.Seq)
+	if err != nil {
+		return err
+	}
+	t, err := readTurn(records)
+	if err != nil {
+		return fmt.Errorf("open turn at seq %d: %w", x.sum.Open, asDivergence(err))
+	}
+	if x.base, err = h.loadImage(x.module, t.start.Event.Cell.BaseRoot); err != nil {
+		return err
+	}
+	x.startSeq, x.recovers = x.sum.Open, true
+	x.opening(t.start.Event, t.response, t.opened)
+	x.machine = turn.New(x.spec, turn.Live, t.rest)
+	return nil
+}
+
+// recordedTurn is a turn as it stands in the record.
+type recordedTurn struct {
+	start    turn.Recorded
+	response []byte   // the Start response, rebuilt
+	opened   abi.Time // of the last opening record
+	rest     []turn.Recorded
+}
+
+// readTurn splits the records of a turn, which begin with its EXECUTION_START.
+// It checks that the Start response can be rebuilt as it was.
+func readTurn(records []turn.Recorded) (recordedTurn, error) {
+	var t recordedTurn
+	if len(records) == 0 || records[0].Event.Kind != abi.EventExecutionStart {
+		return t, fmt.Errorf("no %s record stands there: %w", abi.EventExecutionStart, journal.ErrCorrupt)
+	}
+	t.start = records[0]
+	start := t.start.Event
+	if start.Cell == nil || start.Cell.Limits == nil || start.ExecutionStart == nil ||
+		start.ExecutionStart.InputCount == nil || len(start.Cell.Seed) != 32 {
+		return t, fmt.Errorf("seq %d: incomplete %s: %w", t.start.Seq, abi.EventExecutionStart, journal.ErrCorrupt)
+	}
+	n := int(*start.ExecutionStart.InputCount)
+	if n < 0 || n >= len(records) {
+		return t, fmt.Errorf("seq %d: %d inputs announced, %d records follow: %w", t.start.Seq, n, len(records)-1, journal.ErrCorrupt)
+	}
+	inputs := make([]*abi.Event, n)
+	t.opened = start.Time
+	for i := range inputs {
+		in := records[1+i]
+		if in.Event.Kind != abi.EventInput {
+			return t, fmt.Errorf("seq %d: %s where an input must be: %w", in.Seq, in.Event.Kind, journal.ErrCorrupt)
+		}
+		inputs[i], t.opened = in.Event, in.Event.Time
+	}
+	var err error
+	if t.response, err = turn.StartResponse(start, inputs); err != nil {
+		return t, err
+	}
+	if got := abi.DigestOf(t.response); got != start.Cell.StartDigest {
+		return t, &turn.Divergence{
+			Seq: t.start.Seq, Want: start.Cell.StartDigest, Got: got,
+			What: "the Start response rebuilt from the record is not the recorded one",
+		}
+	}
+	t.rest = records[1+n:]
+	return t, nil
+}
+
+// run drives the turn to its end.
+func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error) {
+	defer x.seal()
+	if req.Abandon && x.recovers {
+		return x.abandon(ctx, req)
+	}
+	deadline := req.Deadline
+	if deadline == 0 {
+		deadline = x.host.cfg.Deadline
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(x.host.ctx, func() { cancel(ErrClosed) })()
+	ctx, stop := context.WithTimeoutCause(ctx, deadline, errDeadline)
+	defer stop()
+
+	inc, err := x.module.incarnate(ctx, x.host, x.base)
+	if err != nil {
+		return x.interrupted(ctx, err, deadline)
+	}
+	defer func() {
+		if err := inc.Stop(context.WithoutCancel(ctx)); err != nil {
+			x.host.log.Warn("stop incarnation", "session", x.uid, "error", err)
+		}
+	}()
+	out, err := inc.Run(ctx, runtimes.Turn{
+		Execution: x.spec.Execution, Seed: x.seed, Start: x.started.Time, Limits: x.spec.Limits,
+	}, x)
+	if err != nil {
+		return x.interrupted(ctx, err, deadline)
+	}
+	end := turn.End{Reason: out.Reason, Err: out.Err, Fuel: out.Fuel}
+	var image *journal.Image
+	if out.Reason == abi.ReasonCompleted {
+		if image, err = x.host.snapshot(ctx, inc, x.base); err != nil {
+			return Execution{}, x.giveUp(err)
+		}
+		if image != nil {
+			end.Root = image.Root()
+		}
+	}
+	return x.finish(end, image)
+}
+
+// interrupted ends a turn whose run was given up: as CANCELED or past its
+// deadline if that is why, else it stays open with what it has done made
+// durable.
+func (x *execution) interrupted(ctx context.Context, err error, deadline time.Duration) (Execution, error) {
+	var end turn.End
+	cause := context.Cause(ctx)
+	switch {
+	case x.failed() || errors.Is(err, ErrDivergence) || cause == nil || errors.Is(cause, ErrClosed):
+		return Execution{}, x.giveUp(err)
+	case errors.Is(cause, errDeadline) || errors.Is(cause, context.DeadlineExceeded):
+		end.Reason = abi.ReasonDeadline
+		end.Err = &abi.Error{Code: abi.CodeDeadlineExceeded, Description: fmt.Sprintf("the turn passed its deadline of %s", deadline)}
+	default:
+		end.Reason = abi.ReasonCanceled
+	}
+	return x.finish(end, nil)
+}
+
+// abandon ends the open turn without running it, and then, if there is input,
+// runs a new one.
+func (x *execution) abandon(ctx context.Context, req ExecRequest) (Execution, error) {
+	end, err := x.finish(turn.End{Reason: abi.ReasonAbandoned}, nil)
+	if err != nil || len(req.Inputs) == 0 {
+		return end, err
+	}
+	r, err := x.host.row(x.uid)
+	if err != nil {
+		return Execution{}, err
+	}
+	next := &execution{host: x.host, uid: x.uid, module: x.module, stream: x.stream, head: r.Head, sum: r.sum, fence: x.fence}
+	if err := next.begin(r, req); err != nil {
+		return Execution{}, err
+	}
+	return next.run(ctx, ExecRequest{Deadline: req.Deadline})
+}
+
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+func later(a, b abi.Time) abi.Time {
+	if a.Before(b.Time) {
+		return b
+	}
+	return a
+}
+
+func (h *Host) newExecutionID() (abi.ExecutionID, error) {
+	var b [12]byte
+	err := h.random(b[:])
+	return abi.NewExecutionID(b), err
+}

@@ -1,0 +1,361 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/host/turn"
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// execution is one run of one turn. It is the Port of its incarnation: it does
+// what the turn machine says, in the order it says it.
+type execution struct {
+	host     *Host
+	uid      abi.SessionID
+	module   *module
+	base     *journal.Image // nil where the runtime has no images
+	machine  *turn.Machine
+	spec     turn.Opening
+	seed     [32]byte
+	started  abi.Time // of EXECUTION_START
+	startSeq abi.Seq
+	recovers bool
+	fence    abi.Fence
+	stream   *stream
+
+	// appending is held over each append, so that they follow one another.
+	appending sync.Mutex
+	sealed    bool // under appending: no more appends
+
+	mu     sync.Mutex // guards what follows
+	head   journal.Head
+	sum    summary
+	staged []turn.Staged
+	since  time.Time // when the oldest of staged was staged
+	timer  *time.Timer
+	err    error // why nothing more can be appended
+}
+
+var _ runtimes.Port = (*execution)(nil)
+
+// errSealed refuses an append after the end of the turn.
+var errSealed = errors.New("the turn has ended")
+
+func (x *execution) now() abi.Time { return abi.NewTime(x.host.cfg.Now()) }
+
+// Call serves one outward call of the harness.
+func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtimes.Response, error) {
+	if op == abi.OpLog {
+		x.host.log.Debug("harness log", "session", x.uid, "execution", x.spec.Execution, "bytes", len(request))
+	}
+	ready, err := x.machine.Call(op, request, x.now())
+	for {
+		if err != nil {
+			return runtimes.Response{}, asDivergence(err)
+		}
+		if err := x.act(ready); err != nil {
+			return runtimes.Response{}, err
+		}
+		switch {
+		case ready.Effect != nil:
+			answer, callErr := x.perform(ctx, ready.Effect)
+			if callErr != nil {
+				return runtimes.Response{}, callErr
+			}
+			if err := x.fault("answered"); err != nil {
+				return runtimes.Response{}, err
+			}
+			ready, err = x.machine.Completed(answer, x.now())
+		case ready.History != nil:
+			return x.history(ready.History)
+		default:
+			r := ready.Reply
+			return runtimes.Response{Status: r.Status, Body: r.Body, Now: r.Now.Time}, nil
+		}
+	}
+}
+
+// asDivergence marks the machine's divergence with the host's sentinel.
+func asDivergence(err error) error {
+	var d *turn.Divergence
+	if errors.As(err, &d) {
+		return fmt.Errorf("%w: %w", ErrDivergence, err)
+	}
+	return err
+}
+
+// act stages and commits as the machine says.
+func (x *execution) act(ready turn.Ready) error {
+	if len(ready.Stage) > 0 {
+		x.stage(ready.Stage)
+		if err := x.fault("staged"); err != nil {
+			return err
+		}
+	}
+	if ready.Commit {
+		if err := x.commit(nil, nil, nil); err != nil {
+			return err
+		}
+		return x.fault("committed")
+	}
+	x.armFlush()
+	return nil
+}
+
+// stage adds records to what the next append takes.
+func (x *execution) stage(staged []turn.Staged) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.staged) == 0 {
+		x.since = time.Now()
+	}
+	x.staged = append(x.staged, staged...)
+	for _, s := range staged {
+		x.sum.Updated = later(x.sum.Updated, s.Event.Time)
+	}
+}
+
+// commit makes what is staged durable, and with it the records in last, which
+// cannot become durable without image; close then sees the summary. It returns
+// when that is done; the client sees the records only then (I6).
+func (x *execution) commit(last []turn.Staged, image *journal.Image, closing func(*summary, journal.Head)) error {
+	x.appending.Lock()
+	defer x.appending.Unlock()
+	x.mu.Lock()
+	staged := append(x.staged, last...)
+	x.staged = nil
+	head, sum, err := x.head, x.sum, x.err
+	x.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case x.sealed:
+		return errSealed
+	case len(staged) == 0:
+		return nil
+	}
+	a := journal.Append{Head: head, Fence: x.fence, Image: image}
+	for _, s := range staged {
+		a.Events = append(a.Events, s.Encoded)
+		a.Blobs = append(a.Blobs, s.Blobs...)
+		sum.Updated = later(sum.Updated, s.Event.Time)
+	}
+	if closing != nil {
+		closing(&sum, journal.Head{Seq: head.Seq + abi.Seq(len(staged))})
+	}
+	a.Summary = mustJSON(sum)
+	// An append that is under way is never left: what it did must be known.
+	records, err := x.host.journal.Append(context.Background(), x.uid, a)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err != nil {
+		if errors.Is(err, journal.ErrConflict) || errors.Is(err, journal.ErrFenced) {
+			err = fmt.Errorf("%w: %w", ErrConflict, err)
+		}
+		x.err = err
+		return err
+	}
+	end := records[len(records)-1]
+	x.head = journal.Head{Seq: end.Seq, Hash: end.Hash, Fence: end.Fence}
+	x.sum = sum
+	x.stream.records(records, staged)
+	return nil
+}
+
+// armFlush sees to it that what is staged becomes durable soon although nothing
+// waits for it: as soon as the journal's writer is idle, at the latest after the
+// flush delay. It waits a little first, so that a turn that is about to commit
+// anyway does not have to queue behind its own flush.
+func (x *execution) armFlush() {
+	delay := x.host.cfg.FlushDelay
+	if delay < 0 {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.staged) == 0 || x.timer != nil {
+		return
+	}
+	x.timer = time.AfterFunc(delay/10, x.flush)
+}
+
+func (x *execution) flush() {
+	x.mu.Lock()
+	x.timer = nil
+	waiting, since, err := len(x.staged) > 0, x.since, x.err
+	x.mu.Unlock()
+	if !waiting || err != nil {
+		return
+	}
+	delay := x.host.cfg.FlushDelay
+	if time.Since(since) < delay && !x.host.journal.Idle() {
+		x.armFlush()
+		return
+	}
+	if err := x.commit(nil, nil, nil); err != nil && !errors.Is(err, errSealed) {
+		x.host.log.Warn("background flush", "session", x.uid, "error", err)
+	}
+}
+
+// seal ends all appending, and waits for one that is under way.
+func (x *execution) seal() {
+	x.mu.Lock()
+	if x.timer != nil {
+		x.timer.Stop()
+	}
+	x.mu.Unlock()
+	x.appending.Lock()
+	x.sealed = true
+	x.appending.Unlock()
+}
+
+// failed reports whether nothing more can be appended.
+func (x *execution) failed() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.err != nil
+}
+
+// giveUp leaves the turn open, with what it has done made durable where that is
+// still possible: a paid answer is not lost.
+func (x *execution) giveUp(cause error) error {
+	if !x.failed() {
+		if err := x.commit(nil, nil, nil); err != nil {
+			x.host.log.Warn("flush of an interrupted turn", "session", x.uid, "error", err)
+		}
+	}
+	x.host.log.Warn("turn interrupted", "session", x.uid, "execution", x.spec.Execution, "error", cause)
+	return cause
+}
+
+// finish ends the turn: its END becomes durable with all that is staged and with
+// its image (M4), and only then is it shown.
+func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error) {
+	ready, err := x.machine.Finish(end, x.now())
+	if err != nil {
+		return Execution{}, x.giveUp(asDivergence(err))
+	}
+	if err := x.fault("ending"); err != nil {
+		return Execution{}, err
+	}
+	last := ready.Stage[len(ready.Stage)-1].Event
+	saved := image
+	if !x.module.desc.Harness.HoldsMemory() {
+		saved = nil // its next turn begins from the golden image
+	}
+	err = x.commit(ready.Stage, saved, func(s *summary, head journal.Head) {
+		s.Open, s.Closed = 0, head.Seq
+		s.State, s.Reason = last.End.State, last.Cell.Reason
+		s.Turns, s.ModelCalls = int64(last.Cell.Turn), int64(last.Cell.ModelCalls)
+		if saved != nil {
+			s.Root = last.Cell.Root
+		}
+	})
+	if err != nil {
+		return Execution{}, x.giveUp(err)
+	}
+	if saved != nil {
+		x.host.images.put(saved)
+	}
+	if err := x.fault("ended"); err != nil {
+		return Execution{}, err
+	}
+	x.host.log.Info("turn ended", "session", x.uid, "execution", x.spec.Execution,
+		"state", last.End.State, "reason", last.Cell.Reason, "fuel", end.Fuel)
+	return Execution{
+		ID: x.spec.Execution, State: last.End.State, Reason: last.Cell.Reason,
+		Err: last.End.Error, Root: last.Cell.Root, Fuel: end.Fuel,
+	}, nil
+}
+
+// fault is where a test lets the process die: nothing is appended after it.
+func (x *execution) fault(point string) error {
+	if x.host.fault == nil {
+		return nil
+	}
+	err := x.host.fault(point)
+	if err != nil {
+		x.mu.Lock()
+		x.err = err
+		x.mu.Unlock()
+	}
+	return err
+}
+
+// maxAnswerBytes bounds what a provider may answer.
+const maxAnswerBytes = 8 << 20
+
+// perform makes a model call. A failure of the provider is an answer; an error
+// means that the turn is over.
+func (x *execution) perform(ctx context.Context, effect *turn.Effect) (turn.Answer, error) {
+	provider := x.host.cfg.Models[effect.Call.Model]
+	if provider == nil {
+		err := x.host.knowsModel(effect.Call.Model)
+		return turn.Answer{Err: &abi.Error{Code: abi.CodeNotFound, Description: err.Error()}}, nil
+	}
+	x.host.providerCalls.Add(1)
+	type outcome struct {
+		result model.Result
+		err    error
+	}
+	// In a goroutine of its own, so that a provider that ignores its context
+	// cannot hold a canceled turn.
+	done := make(chan outcome, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- outcome{err: fmt.Errorf("the provider of model %q panicked: %v", effect.Call.Model, p)}
+			}
+		}()
+		result, err := provider.Complete(ctx, model.Request{
+			Session: x.uid, Index: effect.Index, Call: effect.Call,
+		}, func(d model.Delta) {
+			if ctx.Err() == nil {
+				x.stream.delta(Delta{
+					Session: x.uid, Execution: x.spec.Execution,
+					Attempt: d.Attempt, Text: d.Text, Reset: d.Reset, Done: d.Done,
+				})
+			}
+		})
+		done <- outcome{result, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return turn.Answer{}, context.Cause(ctx)
+	case o := <-done:
+		if ctx.Err() != nil {
+			return turn.Answer{}, context.Cause(ctx)
+		}
+		return answer(effect, o.result, o.err), nil
+	}
+}
+
+// answer is a provider's outcome as it is recorded.
+func answer(effect *turn.Effect, r model.Result, err error) turn.Answer {
+	if err != nil {
+		code := abi.CodeUnavailable
+		var failure *model.Error
+		if errors.As(err, &failure) {
+			code = failure.Code
+		}
+		return turn.Answer{Err: &abi.Error{Code: code, Description: err.Error()}}
+	}
+	if n := messageBytes(r.Message); n > maxAnswerBytes {
+		return turn.Answer{Err: &abi.Error{
+			Code:        abi.CodeResourceExhausted,
+			Description: fmt.Sprintf("model %q answered %d bytes, at most %d are taken", effect.Call.Model, n, maxAnswerBytes),
+		}}
+	}
+	return turn.Answer{Message: r.Message, Usage: r.Usage}
+}
+
+func messageBytes(m abi.Message) int {
+	return len(mustJSON(m))
+}

@@ -1,0 +1,157 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// Fork makes children that begin from a closed point of a session: they share
+// its record and its image up to there and go their own ways from there. Nothing
+// is copied and the parent is not touched; it may be running.
+func (h *Host) Fork(ctx context.Context, req ForkRequest) ([]Session, error) {
+	children, err := h.fork(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("fork: %w", err)
+	}
+	return children, nil
+}
+
+func (h *Host) fork(ctx context.Context, req ForkRequest) ([]Session, error) {
+	if req.Count == 0 {
+		req.Count = 1
+	}
+	if err := checkFork(req); err != nil {
+		return nil, err
+	}
+	parent, err := h.row(req.Session)
+	if err != nil {
+		return nil, err
+	}
+	at, sum, err := h.forkPoint(parent, req.At)
+	if err != nil {
+		return nil, err
+	}
+	now := later(abi.NewTime(h.cfg.Now()), sum.Updated)
+	sum.Updated, sum.Open, sum.Closed = now, 0, at+1
+	children := make([]journal.ForkChild, req.Count)
+	for i := range children {
+		uid, err := h.newSessionID()
+		if err != nil {
+			return nil, err
+		}
+		seed := make([]byte, 32)
+		if err := h.random(seed); err != nil {
+			return nil, err
+		}
+		event, err := abi.EncodeEvent(&abi.Event{
+			Kind: abi.EventLifecycle, Time: now, SchemaVersion: abi.SchemaVersion,
+			Lifecycle: &abi.Lifecycle{
+				Kind:   abi.LifecycleFork,
+				Detail: fmt.Sprintf("%s@%d", parent.UID, at),
+			},
+			Cell: &abi.Cell{UID: uid, Parent: parent.UID, At: at, Seed: seed},
+		})
+		if err != nil {
+			return nil, err
+		}
+		children[i] = journal.ForkChild{UID: uid, Meta: parent.Meta, Event: event, Summary: mustJSON(sum)}
+		if len(req.Names) > 0 {
+			children[i].Name = req.Names[i]
+		}
+	}
+	stored, err := h.journal.Fork(ctx, parent.UID, at, now.Time, children)
+	if errors.Is(err, journal.ErrExists) {
+		return nil, fmt.Errorf("%w: a name is taken in project %q: %w", ErrExists, parent.Project, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sessions := make([]Session, len(stored))
+	for i, s := range stored {
+		r, err := decodeRow(s)
+		if err != nil {
+			return nil, err
+		}
+		sessions[i] = h.show(r)
+	}
+	h.log.Info("session forked", "session", parent.UID, "at", at, "children", len(sessions))
+	return sessions, nil
+}
+
+func checkFork(req ForkRequest) error {
+	switch {
+	case req.Count < 1 || req.Count > MaxForkCount:
+		return fmt.Errorf("%w: count %d: want 1 to %d", ErrInvalid, req.Count, MaxForkCount)
+	case len(req.Names) != 0 && len(req.Names) != req.Count:
+		return fmt.Errorf("%w: %d names for %d children: give none or exactly one each", ErrInvalid, len(req.Names), req.Count)
+	case req.At < 0:
+		return fmt.Errorf("%w: seq %d", ErrInvalid, req.At)
+	}
+	seen := map[string]bool{}
+	for _, name := range req.Names {
+		if err := checkName("name", name); err != nil {
+			return err
+		}
+		if seen[name] {
+			return fmt.Errorf("%w: name %q stands twice", ErrInvalid, name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// forkPoint finds the closed point to fork from, and what the session's summary
+// was there.
+func (h *Host) forkPoint(parent row, at abi.Seq) (abi.Seq, summary, error) {
+	switch {
+	case parent.sum.Closed == 0:
+		return 0, summary{}, fmt.Errorf("session %s: %w: it has no finished turn to fork from", parent.UID, ErrConflict)
+	case at > parent.Head.Seq:
+		return 0, summary{}, fmt.Errorf("%w: seq %d: session %s ends at seq %d", ErrNotFound, at, parent.UID, parent.Head.Seq)
+	case at == 0 || at == parent.sum.Closed:
+		return parent.sum.Closed, closedSummary(parent.sum), nil
+	}
+	// Go back to the newest END: a FORK has the state of the closed point it
+	// grew from.
+	for r, err := range h.journal.ReadReverse(parent.UID, at, 1) {
+		if err != nil {
+			return 0, summary{}, err
+		}
+		e, _, err := h.decode(r)
+		if err != nil {
+			return 0, summary{}, err
+		}
+		switch {
+		case e.Kind == abi.EventEnd && e.Cell != nil:
+			return at, summary{
+				Updated: e.Time, Turns: int64(e.Cell.Turn), ModelCalls: int64(e.Cell.ModelCalls),
+				State: e.End.State, Reason: e.Cell.Reason, Execution: e.ExecutionID, Root: endRoot(parent.meta, e.Cell.Root),
+			}, nil
+		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleFork:
+		default:
+			return 0, summary{}, fmt.Errorf("session %s: %w: seq %d is %s: fork at an END, the last one is seq %d",
+				parent.UID, ErrMidTurn, at, e.Kind, parent.sum.Closed)
+		}
+	}
+	return 0, summary{}, fmt.Errorf("session %s: %w: no END at or below seq %d", parent.UID, journal.ErrCorrupt, at)
+}
+
+// closedSummary is the summary of a session at its last closed point, also while
+// a turn is open behind it: State, Reason, counts and Root change only at an END.
+func closedSummary(s summary) summary {
+	s.Execution, s.Open = "", 0
+	return s
+}
+
+// endRoot is the root that the turn behind an END begins from: a harness that
+// holds no memory begins each turn from the golden image.
+func endRoot(m meta, root abi.Digest) abi.Digest {
+	if !m.HoldsMemory {
+		return m.GoldenRoot
+	}
+	return root
+}

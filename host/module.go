@@ -1,0 +1,245 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// module is a harness's code on the runtime it was placed on.
+type module struct {
+	mu sync.Mutex // held while loading
+	// Set once, by the first successful load.
+	loaded  bool
+	code    runtimes.Module
+	runtime runtimes.Runtime
+	desc    runtimes.Description
+	golden  *journal.Image // nil where the runtime has no images
+}
+
+// module loads a module, once, and places it: on the runtime of that name, or
+// on the first that can honour the harness's needs if the name is empty.
+func (h *Host) module(ctx context.Context, code runtimes.Module, runtime string) (*module, error) {
+	h.mu.Lock()
+	m := h.modules[code.Digest]
+	if m == nil {
+		m = new(module)
+		h.modules[code.Digest] = m
+	}
+	h.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.loaded {
+		return m, nil
+	}
+	if err := h.place(ctx, m, code, runtime); err != nil {
+		return nil, err
+	}
+	m.code, m.loaded = code, true
+	return m, nil
+}
+
+// place finds the runtime for a module.
+func (h *Host) place(ctx context.Context, m *module, code runtimes.Module, runtime string) error {
+	var refusals []string
+	var refused error
+	for _, r := range h.cfg.Runtimes {
+		has := r.Capabilities()
+		if runtime != "" && has.Runtime != runtime {
+			continue
+		}
+		desc, err := r.Describe(ctx, code)
+		if err != nil {
+			if !errors.Is(err, runtimes.ErrModule) {
+				return fmt.Errorf("harness %q: %w", code.Name, err)
+			}
+			refused = err
+			continue
+		}
+		if lack := missing(desc.Harness, has); lack != "" {
+			refusals = append(refusals, lack)
+			continue
+		}
+		if has.MemorySnapshot || has.Reexecutable {
+			if m.golden, err = h.image(nil, desc.Golden); err != nil {
+				return fmt.Errorf("harness %q: golden image: %w", code.Name, err)
+			}
+		}
+		m.runtime, m.desc = r, desc
+		return nil
+	}
+	switch {
+	case len(refusals) > 0:
+		return fmt.Errorf("harness %q: %w: %s", code.Name, ErrPlacement, strings.Join(refusals, "; "))
+	case refused != nil:
+		return fmt.Errorf("harness %q: %w", code.Name, refused)
+	default:
+		return fmt.Errorf("harness %q: %w: this host has no runtime %q", code.Name, ErrPlacement, runtime)
+	}
+}
+
+// missing says what a harness needs that a runtime does not have, naming both
+// sides; empty if nothing.
+func missing(d abi.HarnessDescriptor, has runtimes.Capabilities) string {
+	switch {
+	case d.HoldsMemory() && !has.MemorySnapshot:
+		return fmt.Sprintf("it needs memory snapshots (%s), runtime %q has none", abi.RequiresMemorySnapshot, has.Runtime)
+	case d.Capabilities != nil && d.Capabilities.RequiresGPU && !has.GPU:
+		return fmt.Sprintf("it needs a GPU, runtime %q has none", has.Runtime)
+	}
+	return ""
+}
+
+// sessionModule loads the module a session is pinned to.
+func (h *Host) sessionModule(ctx context.Context, r row) (*module, error) {
+	m, err := h.module(ctx, runtimes.Module{
+		Digest: r.meta.Module, Name: r.meta.Harness,
+		Code: func() ([]byte, error) { return h.journal.Blob(r.meta.Module) },
+	}, r.meta.Runtime)
+	if err != nil {
+		return nil, err
+	}
+	if m.golden != nil && m.golden.Root() != r.meta.GoldenRoot {
+		return nil, fmt.Errorf("harness %q: its golden image is %s here and was %s when the session was made: another engine or rewriter",
+			r.meta.Harness, m.golden.Root().Short(), r.meta.GoldenRoot.Short())
+	}
+	return m, nil
+}
+
+// incarnate gives an incarnation in the state of base.
+func (m *module) incarnate(ctx context.Context, h *Host, base *journal.Image) (runtimes.Incarnation, error) {
+	if base == nil || base.Root() == m.golden.Root() {
+		return m.runtime.Create(ctx, m.code)
+	}
+	restorer, ok := m.runtime.(runtimes.Restorer)
+	if !ok {
+		return nil, fmt.Errorf("runtime %q: %w: it cannot restore an image", m.runtime.Capabilities().Runtime, ErrPlacement)
+	}
+	changed, err := h.journal.DiffImages(m.golden, base)
+	if err != nil {
+		return nil, err
+	}
+	return restorer.Restore(ctx, m.code, runtimes.Image{
+		Size: base.Size(), Globals: base.Globals(), Clock: base.Clock(),
+		Changed: changed, Pages: imagePages{h.journal, base},
+	})
+}
+
+// imagePages reads the pages of a journal's image.
+type imagePages struct {
+	journal *journal.Journal
+	image   *journal.Image
+}
+
+func (p imagePages) ReadPage(index uint32, dst []byte) error {
+	return p.journal.ReadPage(p.image, index, dst)
+}
+
+// image hashes an image that a runtime gave, as a change of base.
+func (h *Host) image(base *journal.Image, img runtimes.Image) (*journal.Image, error) {
+	spec := journal.ImageSpec{Size: img.Size, Globals: img.Globals, Clock: img.Clock, Changed: img.Changed}
+	if img.Pages != nil {
+		spec.Read = img.Pages.ReadPage
+	}
+	return h.journal.NewImage(base, spec)
+}
+
+// snapshot is the image of an incarnation that has completed a turn from base,
+// nil where its runtime has none.
+func (h *Host) snapshot(ctx context.Context, inc runtimes.Incarnation, base *journal.Image) (*journal.Image, error) {
+	s, ok := inc.(runtimes.Snapshotter)
+	if !ok || base == nil {
+		return nil, nil
+	}
+	img, err := s.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.image(base, img)
+}
+
+// loadImage finds the image of a root: a module's golden one, one in use, or a
+// stored one.
+func (h *Host) loadImage(m *module, root abi.Digest) (*journal.Image, error) {
+	if m.golden == nil {
+		return nil, nil
+	}
+	if root == m.golden.Root() {
+		return m.golden, nil
+	}
+	if im := h.images.get(root); im != nil {
+		return im, nil
+	}
+	im, err := h.journal.LoadImage(root)
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", root.Short(), err)
+	}
+	h.images.put(im)
+	return im, nil
+}
+
+// imageCache keeps handles of the images used last, so that a next turn finds
+// its tree in memory.
+type imageCache struct {
+	mu     sync.Mutex
+	most   int
+	images map[abi.Digest]*journal.Image
+	order  []abi.Digest // oldest first
+}
+
+func newImageCache(most int) *imageCache {
+	return &imageCache{most: most, images: map[abi.Digest]*journal.Image{}}
+}
+
+func (c *imageCache) get(root abi.Digest) *journal.Image {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.images[root]
+}
+
+func (c *imageCache) put(im *journal.Image) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.images[im.Root()]; ok {
+		return
+	}
+	if len(c.order) == c.most {
+		delete(c.images, c.order[0])
+		c.order = c.order[1:]
+	}
+	c.images[im.Root()] = im
+	c.order = append(c.order, im.Root())
+}
+
+// Inspection is what a host knows of a harness before any session uses it.
+type Inspection struct {
+	runtimes.Description
+	Digest abi.Digest
+	// Runtime is where it would run; GoldenRoot is zero where that runtime has
+	// no images.
+	Runtime    string
+	GoldenRoot abi.Digest
+}
+
+// Inspect loads a harness, places it and tells what it is. Nothing is written.
+func (h *Host) Inspect(ctx context.Context, harness Harness) (Inspection, error) {
+	digest := abi.DigestOf(harness.Code)
+	m, err := h.module(ctx, runtimes.Module{
+		Digest: digest, Name: harness.Name,
+		Code: func() ([]byte, error) { return harness.Code, nil },
+	}, "")
+	if err != nil {
+		return Inspection{}, fmt.Errorf("inspect: %w", err)
+	}
+	out := Inspection{Description: m.desc, Digest: digest, Runtime: m.runtime.Capabilities().Runtime}
+	if m.golden != nil {
+		out.GoldenRoot = m.golden.Root()
+	}
+	return out, nil
+}

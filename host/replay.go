@@ -1,0 +1,156 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/agentcell/agentcell/host/turn"
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+func logRecord(r journal.Record, e *abi.Event) abi.LogRecord {
+	return abi.LogRecord{Seq: r.Seq, PrevHash: r.Prev, ContentHash: r.Hash, Fence: r.Fence, Event: e}
+}
+
+// decode reads the event of a stored record, its body included.
+func (h *Host) decode(r journal.Record) (*abi.Event, []byte, error) {
+	encoded, _, _, err := journal.ParseLine(r.Line)
+	if err != nil {
+		return nil, nil, fmt.Errorf("seq %d: %w", r.Seq, err)
+	}
+	e, err := abi.DecodeRecord(encoded, h.journal.Blob)
+	if err != nil {
+		return nil, nil, fmt.Errorf("seq %d: %w", r.Seq, err)
+	}
+	return e, encoded, nil
+}
+
+// read yields the records of a session, decoded.
+func (h *Host) read(uid abi.SessionID, from, to abi.Seq) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for r, err := range h.journal.Read(uid, from, to) {
+			var e *abi.Event
+			if err == nil {
+				e, _, err = h.decode(r)
+			}
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			if !yield(Record{Session: uid, LogRecord: logRecord(r, e), Line: r.Line}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// decodeAll reads records as the turn machine takes them.
+func (h *Host) decodeAll(uid abi.SessionID, from, to abi.Seq) ([]turn.Recorded, error) {
+	var records []turn.Recorded
+	for r, err := range h.journal.Read(uid, from, to) {
+		if err != nil {
+			return nil, err
+		}
+		e, encoded, err := h.decode(r)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, turn.Recorded{Seq: r.Seq, Encoded: encoded, Event: e})
+	}
+	return records, nil
+}
+
+// Replay yields the committed records of a session from from to to, both
+// included, lazily; 0 means the first and the last. A child's record begins with
+// its ancestors'. No engine is started and nothing outside the journal is asked
+// (I1).
+func (h *Host) Replay(ctx context.Context, uid abi.SessionID, from, to abi.Seq) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		r, err := h.row(uid)
+		switch {
+		case err != nil:
+		case from < 0 || to < 0 || (to != 0 && from > to):
+			err = fmt.Errorf("%w: from seq %d to %d: give 1 ≤ from ≤ to", ErrInvalid, from, to)
+		case from > r.Head.Seq:
+			err = fmt.Errorf("%w: seq %d: session %s ends at seq %d", ErrNotFound, from, uid, r.Head.Seq)
+		case to > r.Head.Seq:
+			err = fmt.Errorf("%w: seq %d: session %s ends at seq %d", ErrNotFound, to, uid, r.Head.Seq)
+		}
+		if err != nil {
+			yield(Record{}, fmt.Errorf("replay: %w", err))
+			return
+		}
+		for rec, err := range h.read(uid, from, to) {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(Record{}, fmt.Errorf("replay: session %s: %w", uid, err))
+				return
+			}
+			if !yield(rec, nil) {
+				return
+			}
+		}
+	}
+}
+
+// maxHistoryBytes bounds a page of history: a page may be shorter than its
+// limit; only an empty one is the end.
+const maxHistoryBytes = 1 << 20
+
+// history answers a harness that pages through the events before its turn. What
+// it gets is a function of the record (M2).
+func (x *execution) history(req *abi.HistoryRequest) (runtimes.Response, error) {
+	return x.host.history(x.uid, x.startSeq-1, req)
+}
+
+func (h *Host) history(uid abi.SessionID, last abi.Seq, req *abi.HistoryRequest) (runtimes.Response, error) {
+	records := func(yield func(journal.Record, error) bool) {}
+	switch from := req.FromSeq; {
+	case last == 0:
+	case req.Reverse:
+		if from == 0 || from > last {
+			from = last
+		}
+		records = h.journal.ReadReverse(uid, from, 1)
+	case from <= last:
+		records = h.journal.Read(uid, max(from, 1), last)
+	}
+	var page bytes.Buffer
+	page.WriteByte('[')
+	n := int32(0)
+	for r, err := range records {
+		if err != nil {
+			return runtimes.Response{}, fmt.Errorf("history: %w", err)
+		}
+		e, _, err := h.decode(r)
+		if err != nil {
+			return runtimes.Response{}, fmt.Errorf("history: %w", err)
+		}
+		if len(req.Kinds) > 0 && !slices.Contains(req.Kinds, e.Kind) {
+			continue
+		}
+		// The fence is not in the chain, so a guest must not see it.
+		rec := logRecord(r, e)
+		rec.Fence = 0
+		b := mustJSON(rec)
+		if n > 0 && page.Len()+len(b) > maxHistoryBytes {
+			break
+		}
+		if n > 0 {
+			page.WriteByte(',')
+		}
+		page.Write(b)
+		if n++; n == req.Limit {
+			break
+		}
+	}
+	page.WriteByte(']')
+	return runtimes.Response{Body: page.Bytes()}, nil
+}

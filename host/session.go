@@ -1,0 +1,369 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// meta is what the host keeps of a session for ever.
+type meta struct {
+	Harness     string     `json:"harness"`
+	Module      abi.Digest `json:"module"`
+	Runtime     string     `json:"runtime"`
+	HoldsMemory bool       `json:"holds_memory,omitempty"`
+	GoldenRoot  abi.Digest `json:"golden_root,omitzero"`
+	Model       string     `json:"model,omitempty"`
+	Config      []byte     `json:"config,omitempty"`
+}
+
+// summary is what the host keeps beside a session's head, so that nothing need
+// read the record to know where the session stands.
+type summary struct {
+	Updated    abi.Time        `json:"updated"`
+	Turns      int64           `json:"turns,omitempty"`
+	ModelCalls int64           `json:"model_calls,omitempty"`
+	State      abi.EndState    `json:"state,omitempty"`
+	Reason     abi.EndReason   `json:"reason,omitempty"`
+	Execution  abi.ExecutionID `json:"execution,omitempty"`
+	Closed     abi.Seq         `json:"closed,omitempty"` // newest END or FORK
+	Root       abi.Digest      `json:"root,omitzero"`    // image of the last completed turn
+	Open       abi.Seq         `json:"open,omitempty"`   // EXECUTION_START of the open turn
+}
+
+// row is a session as stored, decoded.
+type row struct {
+	journal.Session
+	meta meta
+	sum  summary
+}
+
+func decodeRow(s journal.Session) (row, error) {
+	r := row{Session: s}
+	if err := json.Unmarshal(s.Meta, &r.meta); err != nil {
+		return row{}, fmt.Errorf("session %s: metadata: %w", s.UID, err)
+	}
+	if err := json.Unmarshal(s.Summary, &r.sum); err != nil {
+		return row{}, fmt.Errorf("session %s: summary: %w", s.UID, err)
+	}
+	return r, nil
+}
+
+// row reads a session; an unknown one is ErrNotFound.
+func (h *Host) row(uid abi.SessionID) (row, error) {
+	s, err := h.journal.Session(uid)
+	if errors.Is(err, journal.ErrNotFound) {
+		return row{}, fmt.Errorf("session %q: %w", uid, ErrNotFound)
+	}
+	if err != nil {
+		return row{}, fmt.Errorf("session %q: %w", uid, err)
+	}
+	return decodeRow(s)
+}
+
+// show is the session as callers see it. Whether a turn runs is asked of this
+// host, never of the store: no ghost of a dead process is ever RUNNING.
+func (h *Host) show(r row) Session {
+	s := Session{
+		UID: r.UID, Project: r.Project, Name: r.Name,
+		Harness: r.meta.Harness, Module: r.meta.Module, Runtime: r.meta.Runtime,
+		HoldsMemory: r.meta.HoldsMemory, Model: r.meta.Model, Config: r.meta.Config,
+		Created: r.Created, Updated: r.sum.Updated.Time,
+		Parent: r.Parent, ForkSeq: r.At,
+		Reason: r.sum.Reason, Execution: r.sum.Execution, Turns: r.sum.Turns,
+		Head: r.Head, Closed: r.sum.Closed, Root: r.sum.Root,
+	}
+	h.mu.Lock()
+	_, running := h.running[r.UID]
+	h.mu.Unlock()
+	switch {
+	case running:
+		s.State = ExecRunning
+	case r.sum.Open != 0:
+		s.State = ExecInterrupted
+	case r.sum.State == "":
+		s.State = ExecPending
+	default:
+		s.State = ExecState(r.sum.State)
+	}
+	return s
+}
+
+var nameRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
+
+// checkName refuses names that are hard to type, look like a uid, or would pass
+// for a path.
+func checkName(what, name string) error {
+	if !nameRule.MatchString(name) {
+		return fmt.Errorf("%w: %s %q: use 1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit", ErrInvalid, what, name)
+	}
+	if strings.HasPrefix(name, "sess-") {
+		return fmt.Errorf("%w: %s %q: the prefix sess- is kept for uids", ErrInvalid, what, name)
+	}
+	return nil
+}
+
+// Create makes a session pinned to the harness's module, which it stores. It
+// loads the module first, so that what no runtime can honour is refused with
+// nothing written (P1). The first record is committed with the first turn.
+func (h *Host) Create(ctx context.Context, req CreateRequest) (Session, error) {
+	s, err := h.create(ctx, req)
+	if err != nil {
+		return Session{}, fmt.Errorf("create session: %w", err)
+	}
+	return s, nil
+}
+
+func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
+	if req.Project == "" {
+		req.Project = DefaultProject
+	}
+	if err := checkName("project", req.Project); err != nil {
+		return Session{}, err
+	}
+	if req.Name != "" {
+		if err := checkName("name", req.Name); err != nil {
+			return Session{}, err
+		}
+	}
+	if err := checkConfig(req.Config); err != nil {
+		return Session{}, err
+	}
+	if req.Model != "" {
+		if err := h.knowsModel(req.Model); err != nil {
+			return Session{}, err
+		}
+	}
+	digest := abi.DigestOf(req.Harness.Code)
+	mod, err := h.module(ctx, runtimes.Module{
+		Digest: digest, Name: req.Harness.Name,
+		Code: func() ([]byte, error) { return req.Harness.Code, nil },
+	}, "")
+	if err != nil {
+		return Session{}, err
+	}
+	if _, err := h.journal.PutBlob(ctx, req.Harness.Code); err != nil {
+		return Session{}, fmt.Errorf("store module: %w", err)
+	}
+	m := meta{
+		Harness: req.Harness.Name, Module: digest, Runtime: mod.runtime.Capabilities().Runtime,
+		HoldsMemory: mod.desc.Harness.HoldsMemory(), Model: req.Model, Config: req.Config,
+	}
+	if mod.golden != nil {
+		m.GoldenRoot = mod.golden.Root()
+	}
+	now := abi.NewTime(h.cfg.Now())
+	uid, err := h.newSessionID()
+	if err != nil {
+		return Session{}, err
+	}
+	stored, err := h.journal.Create(ctx, journal.Session{
+		UID: uid, Project: req.Project, Name: req.Name, Created: now.Time,
+		Meta: mustJSON(m), Summary: mustJSON(summary{Updated: now, Root: m.GoldenRoot}),
+	})
+	if errors.Is(err, journal.ErrExists) {
+		return Session{}, fmt.Errorf("name %q in project %q: %w", req.Name, req.Project, ErrExists)
+	}
+	if err != nil {
+		return Session{}, err
+	}
+	r, err := decodeRow(stored)
+	if err != nil {
+		return Session{}, err
+	}
+	h.log.Info("session created", "session", uid, "harness", m.Harness, "module", m.Module.Short())
+	return h.show(r), nil
+}
+
+// maxConfigBytes bounds a turn's config.
+const maxConfigBytes = 1 << 20
+
+func checkConfig(config []byte) error {
+	if len(config) > maxConfigBytes {
+		return fmt.Errorf("%w: the config has %d bytes, at most %d are taken", ErrInvalid, len(config), maxConfigBytes)
+	}
+	return nil
+}
+
+// mustJSON encodes the host's own plain structs, which cannot fail.
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func (h *Host) random(b []byte) error {
+	if _, err := io.ReadFull(h.cfg.Random, b); err != nil {
+		return fmt.Errorf("random source: %w", err)
+	}
+	return nil
+}
+
+func (h *Host) newSessionID() (abi.SessionID, error) {
+	var b [12]byte
+	err := h.random(b[:])
+	return abi.NewSessionID(b), err
+}
+
+// Get tells what is known of a session.
+func (h *Host) Get(ctx context.Context, uid abi.SessionID) (Session, error) {
+	r, err := h.row(uid)
+	if err != nil {
+		return Session{}, err
+	}
+	return h.show(r), nil
+}
+
+// List gives a page of a project's sessions, newest first.
+func (h *Host) List(ctx context.Context, req ListRequest) (ListPage, error) {
+	if req.Project == "" {
+		req.Project = DefaultProject
+	}
+	switch {
+	case req.Limit < 0:
+		return ListPage{}, fmt.Errorf("list sessions: %w: limit %d", ErrInvalid, req.Limit)
+	case req.Limit == 0:
+		req.Limit = 50
+	}
+	page, err := h.journal.List(req.Project, req.Token, min(req.Limit, 500))
+	if errors.Is(err, journal.ErrToken) {
+		return ListPage{}, fmt.Errorf("list sessions: %w: %w", ErrInvalid, err)
+	}
+	if err != nil {
+		return ListPage{}, fmt.Errorf("list sessions: %w", err)
+	}
+	out := ListPage{Next: page.Next, Sessions: make([]Session, 0, len(page.Sessions))}
+	for _, s := range page.Sessions {
+		r, err := decodeRow(s)
+		if err != nil {
+			return ListPage{}, fmt.Errorf("list sessions: %w", err)
+		}
+		out.Sessions = append(out.Sessions, h.show(r))
+	}
+	return out, nil
+}
+
+// Resolve finds the session that ref names: a uid, a name in the project, or a
+// prefix of a uid that only one session has (with or without "sess-").
+func (h *Host) Resolve(ctx context.Context, project, ref string) (abi.SessionID, error) {
+	if project == "" {
+		project = DefaultProject
+	}
+	if ref == "" {
+		return "", fmt.Errorf("%w: empty session name", ErrInvalid)
+	}
+	if _, err := h.journal.Session(abi.SessionID(ref)); err == nil {
+		return abi.SessionID(ref), nil
+	} else if !errors.Is(err, journal.ErrNotFound) {
+		return "", err
+	}
+	if uid, err := h.journal.FindName(project, ref); err == nil {
+		return uid, nil
+	} else if !errors.Is(err, journal.ErrNotFound) {
+		return "", err
+	}
+	prefix := ref
+	if !strings.HasPrefix(prefix, "sess-") {
+		prefix = "sess-" + prefix
+	}
+	const show = 5
+	uids, err := h.journal.FindPrefix(prefix, show)
+	switch {
+	case err != nil:
+		return "", err
+	case len(uids) == 1:
+		return uids[0], nil
+	case len(uids) > 1:
+		return "", fmt.Errorf("%w: %q begins the uid of %s: give more digits", ErrAmbiguous, ref, joinIDs(uids))
+	}
+	return "", h.unknownSession(project, ref)
+}
+
+func joinIDs(uids []abi.SessionID) string {
+	texts := make([]string, len(uids))
+	for i, uid := range uids {
+		texts[i] = string(uid)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// unknownSession is ErrNotFound with the nearest names of the project's newest
+// sessions.
+func (h *Host) unknownSession(project, ref string) error {
+	page, err := h.journal.List(project, "", 200)
+	if err != nil {
+		return err
+	}
+	type near struct {
+		text     string
+		distance int
+	}
+	var nearest []near
+	for _, s := range page.Sessions {
+		text := s.Name
+		if text == "" {
+			text = string(s.UID)
+		}
+		if d := distance(ref, text); d <= max(2, len(ref)/3) {
+			nearest = append(nearest, near{text, d})
+		}
+	}
+	slices.SortStableFunc(nearest, func(a, b near) int { return a.distance - b.distance })
+	hint := "list shows what there is"
+	switch {
+	case len(nearest) > 0:
+		var texts []string
+		for _, n := range nearest[:min(3, len(nearest))] {
+			texts = append(texts, fmt.Sprintf("%q", n.text))
+		}
+		hint = "did you mean " + strings.Join(texts, ", ") + "?"
+	case len(page.Sessions) == 0:
+		hint = fmt.Sprintf("project %q has no sessions yet", project)
+	}
+	return fmt.Errorf("session %q: %w in project %q: %s", ref, ErrNotFound, project, hint)
+}
+
+// distance is the Levenshtein distance of two short texts.
+func distance(a, b string) int {
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		diagonal := last[0]
+		last[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = last[j+1]
+			last[j+1] = min(cost, last[j]+1, last[j+1]+1)
+		}
+	}
+	return last[len(b)]
+}
+
+// knowsModel refuses a model without provider, naming those there are.
+func (h *Host) knowsModel(name string) error {
+	if h.cfg.Models[name] != nil {
+		return nil
+	}
+	names := make([]string, 0, len(h.cfg.Models))
+	for n := range h.cfg.Models {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return fmt.Errorf("model %q: %w: this host has %s", name, ErrNotFound, strings.Join(names, ", "))
+}

@@ -1,0 +1,482 @@
+// Package turn owns the rules of a turn: what a harness's call means, what must
+// be recorded and be durable before what, what is served from the record, when
+// running again has diverged from it, and how a turn ends.
+//
+// Machine is a pure state machine, driven like this:
+//
+//	ready, err := m.Call(op, request, now)   // the harness asks
+//	ready, err := m.Completed(answer, now)   // the effect it asked for is done
+//	ready, err := m.Finish(end, now)         // the harness is done
+//
+// and its caller acts on each Ready in the order of its fields. The same machine
+// runs a turn live, serves it again after a crash, and checks it when it is
+// re-executed; only the records it is given differ.
+//
+// The package has no clock, no goroutine, no I/O and no log. It imports sdk/abi
+// and never the host, the journal, a runtime or a provider.
+package turn
+
+import (
+	"fmt"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// Opening is what a turn begins from: the content of its EXECUTION_START and
+// INPUT records.
+type Opening struct {
+	Execution abi.ExecutionID
+	// Time is the time of the last opening record; later records are never
+	// before it.
+	Time abi.Time
+	// Start is the response to the start import: the same bytes however often
+	// the turn is run.
+	Start []byte
+	// Model fills a model call that names none.
+	Model  string
+	Limits abi.Limits
+	// BaseRoot is the root of a turn that does not complete.
+	BaseRoot abi.Digest
+	// Turn and ModelCalls count those of the record before this turn.
+	Turn, ModelCalls int64
+}
+
+// Mode says what happens where the record ends.
+type Mode int
+
+const (
+	// Live goes on: new effects are asked for and recorded.
+	Live Mode = iota
+	// Check stops with ErrRecordEnds: the record is compared and never
+	// extended.
+	Check
+)
+
+// Recorded is a record of this turn behind its opening, to be served.
+type Recorded struct {
+	Seq abi.Seq
+	// Encoded is the event's bytes as they stand in the record.
+	Encoded []byte
+	// Event is Encoded decoded, a body that is a blob included.
+	Event *abi.Event
+}
+
+// Staged is a new record.
+type Staged struct {
+	Event   *abi.Event
+	Encoded []byte
+	// Blobs must be durable with or before the record.
+	Blobs [][]byte
+}
+
+// Ready is what the caller must do now, in this order: stage Stage; if Commit,
+// make everything staged durable; then perform Effect or answer History, or give
+// Reply to the harness. At most one of Effect, History and Reply is set.
+type Ready struct {
+	Stage   []Staged
+	Commit  bool
+	Effect  *Effect
+	History *abi.HistoryRequest
+	Reply   *Reply
+}
+
+// Effect is a model call to perform. Its outcome goes to Machine.Completed.
+type Effect struct {
+	CallID string
+	// Index is the position of the call among those of the whole record, from 0.
+	Index int64
+	Call  abi.ModelCall
+}
+
+// Reply is what the harness gets. Now, if not zero, moves its clock.
+type Reply struct {
+	Status abi.Status
+	Body   []byte
+	Now    abi.Time
+}
+
+// Answer is the outcome of an Effect: a message, or Err.
+type Answer struct {
+	Message abi.Message
+	Usage   *abi.Usage
+	Err     *abi.Error
+}
+
+// End is how the harness's run ended. Root is the memory root that was reached;
+// it counts only if Reason is completed.
+type End struct {
+	Reason abi.EndReason
+	Err    *abi.Error
+	Root   abi.Digest
+	Fuel   uint64
+}
+
+// Machine decides one run of one turn. It is not safe for concurrent use.
+type Machine struct {
+	opening Opening
+	mode    Mode
+	record  []Recorded // not yet served
+
+	last        abi.Time // time of the newest record
+	started     bool
+	effects     int32
+	outputBytes int64
+	modelCalls  int64
+	pending     *Effect
+	ended       bool
+}
+
+// New makes the machine of a turn. record has the turn's records behind the
+// opening, in order; the machine keeps it.
+func New(o Opening, mode Mode, record []Recorded) *Machine {
+	return &Machine{opening: o, mode: mode, record: record, last: o.Time}
+}
+
+// Remaining is how many records have not been served.
+func (m *Machine) Remaining() int { return len(m.record) }
+
+// Pending reports whether an effect is under way.
+func (m *Machine) Pending() bool { return m.pending != nil }
+
+// Call decides what a call of the harness leads to. A malformed request is a
+// Reply, never an error; an error (a *Divergence or ErrRecordEnds) gives the run
+// up.
+func (m *Machine) Call(op abi.Op, request []byte, now abi.Time) (Ready, error) {
+	switch {
+	case m.ended:
+		return refuse("the turn has ended"), nil
+	case m.pending != nil:
+		return refuse("a model call is under way"), nil
+	case op == abi.OpLog:
+		return Ready{Reply: &Reply{}}, nil
+	case op == abi.OpStart:
+		m.started = true
+		return Ready{Reply: &Reply{Body: m.opening.Start}}, nil
+	case !m.started:
+		return refuse("call start first"), nil
+	case int64(len(request)) > int64(m.opening.Limits.RequestBytes):
+		return limit(fmt.Sprintf("a request of %d bytes passes the limit of %d", len(request), m.opening.Limits.RequestBytes)), nil
+	}
+	switch op {
+	case abi.OpHistory:
+		return m.history(request)
+	case abi.OpModel:
+		return m.model(request, now)
+	case abi.OpOutput:
+		return m.output(request, now)
+	case abi.OpUsage:
+		return m.usage(request, now)
+	case abi.OpToolCall:
+		return refuse("no tool is granted to this session"), nil
+	default:
+		return refuse(fmt.Sprintf("this host does not serve %q", op)), nil
+	}
+}
+
+func (m *Machine) history(request []byte) (Ready, error) {
+	req := new(abi.HistoryRequest)
+	if err := decode(request, req); err != nil {
+		return invalid(err), nil
+	}
+	if req.FromSeq < 0 || req.Limit < 0 {
+		return invalid(fmt.Errorf("from_seq and limit must not be negative")), nil
+	}
+	if req.Limit == 0 || req.Limit > abi.MaxHistoryPage {
+		req.Limit = abi.MaxHistoryPage
+	}
+	return Ready{History: req}, nil
+}
+
+func (m *Machine) model(request []byte, now abi.Time) (Ready, error) {
+	var call abi.ModelCall
+	if err := decode(request, &call); err != nil {
+		return invalid(err), nil
+	}
+	if len(call.Messages) == 0 {
+		return invalid(fmt.Errorf("a model call needs at least one message")), nil
+	}
+	if r, ok := m.spend(); !ok {
+		return r, nil
+	}
+	effect, staged, err := m.intent(call, m.stamp(now))
+	if err != nil {
+		m.effects--
+		return invalid(err), nil
+	}
+	recorded, err := m.serve(&staged)
+	if err != nil {
+		return Ready{}, err
+	}
+	m.modelCalls++
+	m.pending = effect
+	if recorded {
+		return m.served(effect)
+	}
+	return Ready{Stage: []Staged{staged}, Commit: true, Effect: effect}, nil
+}
+
+// intent makes the MODEL_CALL record of a call, and the effect it announces.
+func (m *Machine) intent(call abi.ModelCall, at abi.Time) (*Effect, Staged, error) {
+	call.ID, call.InputHash = "", ""
+	if call.Model == "" {
+		call.Model = m.opening.Model
+	}
+	request, err := encodeRequest(&call)
+	if err != nil {
+		return nil, Staged{}, err
+	}
+	call.InputHash = request.inputHash.String()
+	call.ID = fmt.Sprintf("call-%d", m.effects)
+	staged, err := Stage(&abi.Event{
+		Kind: abi.EventModelCall, ExecutionID: m.opening.Execution, Time: at,
+		Model: &abi.ModelCall{Model: call.Model, ID: call.ID, InputHash: call.InputHash},
+		Cell:  &abi.Cell{Request: request.digest, Messages: request.messages},
+	})
+	if err != nil {
+		return nil, Staged{}, err
+	}
+	staged.Blobs = append(staged.Blobs, request.blobs...)
+	effect := &Effect{CallID: call.ID, Index: m.opening.ModelCalls + m.modelCalls, Call: call}
+	return effect, staged, nil
+}
+
+// served answers a call whose intent stands in the record: by the recorded
+// outcome, or by performing it once more if there is none.
+func (m *Machine) served(effect *Effect) (Ready, error) {
+	if m.recordEnds() {
+		if m.mode == Check {
+			return Ready{}, ErrRecordEnds
+		}
+		return Ready{Effect: effect}, nil
+	}
+	next := m.take()
+	m.pending = nil
+	switch kind := next.Event.Kind; {
+	case kind == abi.EventOutput && answers(next.Event, effect):
+		var usage *abi.Usage
+		if len(m.record) > 0 && m.record[0].Event.Kind == abi.EventUsage && answers(m.record[0].Event, effect) {
+			usage = m.take().Event.Usage
+		}
+		return m.reply(effect, next.Event.Message, usage)
+	case kind == abi.EventError && answers(next.Event, effect):
+		return m.replyError(next.Event.Error)
+	default:
+		return Ready{}, &Divergence{
+			Seq: next.Seq, Want: abi.DigestOf(next.Encoded),
+			What: fmt.Sprintf("%s stands where the answer of %s must be", kind, effect.CallID),
+		}
+	}
+}
+
+func answers(e *abi.Event, effect *Effect) bool {
+	return e.Cell != nil && e.Cell.CallID == effect.CallID
+}
+
+// Completed takes the outcome of the pending effect. The answer is staged, not
+// committed: it is the next effect, or the end of the turn, that waits until it
+// is durable.
+func (m *Machine) Completed(a Answer, now abi.Time) (Ready, error) {
+	effect := m.pending
+	if effect == nil {
+		return Ready{}, fmt.Errorf("turn: completed without a pending effect")
+	}
+	m.pending = nil
+	at := m.stamp(now)
+	m.last = at
+	if a.Message.Role == "" {
+		a.Message.Role = abi.RoleAssistant
+	}
+	event := &abi.Event{
+		Kind: abi.EventOutput, ExecutionID: m.opening.Execution, Time: at,
+		Message: &a.Message, Cell: &abi.Cell{CallID: effect.CallID},
+	}
+	if a.Err != nil {
+		event.Kind, event.Message, event.Error = abi.EventError, nil, a.Err
+	}
+	out, err := Stage(event)
+	if err != nil {
+		// An answer that JSON cannot carry is recorded as the failure it is.
+		return m.failed(effect, err, at)
+	}
+	if a.Err != nil {
+		r, err := m.replyError(a.Err)
+		r.Stage = []Staged{out}
+		return r, err
+	}
+	staged := []Staged{out}
+	if a.Usage != nil {
+		used, err := Stage(&abi.Event{
+			Kind: abi.EventUsage, ExecutionID: m.opening.Execution, Time: at,
+			Usage: a.Usage, Cell: &abi.Cell{CallID: effect.CallID},
+		})
+		if err != nil {
+			return m.failed(effect, err, at)
+		}
+		staged = append(staged, used)
+	}
+	// The harness is told what the record says, not what the provider said, so
+	// that a replay tells it the same.
+	recorded, err := out.Decoded()
+	if err != nil {
+		return Ready{}, err
+	}
+	r, err := m.reply(effect, recorded.Message, a.Usage)
+	r.Stage = staged
+	return r, err
+}
+
+func (m *Machine) failed(effect *Effect, cause error, at abi.Time) (Ready, error) {
+	failure := &abi.Error{Code: abi.CodeInternal, Description: "the provider's answer cannot be recorded: " + cause.Error()}
+	out, err := Stage(&abi.Event{
+		Kind: abi.EventError, ExecutionID: m.opening.Execution, Time: at,
+		Error: failure, Cell: &abi.Cell{CallID: effect.CallID},
+	})
+	if err != nil {
+		return Ready{}, err
+	}
+	r, err := m.replyError(failure)
+	r.Stage = []Staged{out}
+	return r, err
+}
+
+func (m *Machine) output(request []byte, now abi.Time) (Ready, error) {
+	var message abi.Message
+	if err := decode(request, &message); err != nil {
+		return invalid(err), nil
+	}
+	if len(message.Parts) == 0 {
+		return invalid(fmt.Errorf("an output needs at least one part")), nil
+	}
+	if message.Role == "" {
+		message.Role = abi.RoleAssistant
+	}
+	if most := int64(m.opening.Limits.OutputBytes); m.outputBytes+int64(len(request)) > most {
+		return limit(fmt.Sprintf("the turn's output passes the limit of %d bytes", most)), nil
+	}
+	r, err := m.oneWay(&abi.Event{Kind: abi.EventOutput, Message: &message}, now)
+	if r.Reply != nil && r.Reply.Status == abi.StatusOK {
+		m.outputBytes += int64(len(request))
+	}
+	return r, err
+}
+
+func (m *Machine) usage(request []byte, now abi.Time) (Ready, error) {
+	usage := new(abi.Usage)
+	if err := decode(request, usage); err != nil {
+		return invalid(err), nil
+	}
+	return m.oneWay(&abi.Event{Kind: abi.EventUsage, Usage: usage}, now)
+}
+
+// oneWay records an event of the harness that needs no answer.
+func (m *Machine) oneWay(e *abi.Event, now abi.Time) (Ready, error) {
+	if r, ok := m.spend(); !ok {
+		return r, nil
+	}
+	e.ExecutionID, e.Time = m.opening.Execution, m.stamp(now)
+	staged, err := Stage(e)
+	if err != nil {
+		m.effects--
+		return invalid(err), nil
+	}
+	recorded, err := m.serve(&staged)
+	if err != nil {
+		return Ready{}, err
+	}
+	r := Ready{Reply: &Reply{Now: m.last}}
+	if !recorded {
+		r.Stage = []Staged{staged}
+	}
+	return r, nil
+}
+
+// Finish ends the turn. Live, its END is to be committed with all that is
+// staged, and only then shown. In Check, the recorded END must be the same.
+func (m *Machine) Finish(end End, now abi.Time) (Ready, error) {
+	if m.ended {
+		return Ready{}, fmt.Errorf("turn: finished twice")
+	}
+	if end.Reason.Class() == abi.ClassExternal && m.mode == Live {
+		// The run was cut short, so it need not have asked for all that is
+		// recorded; what it did not reach still counts.
+		for _, r := range m.record {
+			if r.Event.Kind == abi.EventModelCall {
+				m.modelCalls++
+			}
+		}
+		m.record = nil
+	}
+	root := m.opening.BaseRoot
+	if end.Reason == abi.ReasonCompleted {
+		root = end.Root
+	}
+	staged, err := Stage(&abi.Event{
+		Kind: abi.EventEnd, ExecutionID: m.opening.Execution, Time: m.stamp(now),
+		End: &abi.HarnessEnd{State: end.Reason.State(), Error: clip(end.Err)},
+		Cell: &abi.Cell{
+			Reason: end.Reason, Class: end.Reason.Class(), Root: root, Fuel: abi.Int64(end.Fuel),
+			Turn: abi.Int64(m.opening.Turn + 1), ModelCalls: abi.Int64(m.opening.ModelCalls + m.modelCalls),
+		},
+	})
+	if err != nil {
+		return Ready{}, err
+	}
+	recorded, err := m.serve(&staged)
+	if err != nil {
+		return Ready{}, err
+	}
+	m.ended = true
+	m.pending = nil
+	if recorded {
+		return Ready{}, nil
+	}
+	return Ready{Stage: []Staged{staged}, Commit: true}, nil
+}
+
+// spend counts an effect against the limit.
+func (m *Machine) spend() (Ready, bool) {
+	if m.effects >= m.opening.Limits.Effects {
+		return limit(fmt.Sprintf("the turn has used its %d effects", m.opening.Limits.Effects)), false
+	}
+	m.effects++
+	return Ready{}, true
+}
+
+// stamp is the time of a new record: now, but never before the newest record.
+func (m *Machine) stamp(now abi.Time) abi.Time {
+	if now.Before(m.last.Time) {
+		return m.last
+	}
+	return now
+}
+
+// reply answers a model call by what the record says.
+func (m *Machine) reply(effect *Effect, message *abi.Message, usage *abi.Usage) (Ready, error) {
+	result := abi.ModelResult{Usage: usage, ModelCallID: effect.CallID}
+	if message != nil {
+		result.Message = *message
+	}
+	body, err := marshal(result)
+	if err != nil {
+		return Ready{}, err
+	}
+	return Ready{Reply: &Reply{Body: body, Now: m.last}}, nil
+}
+
+func (m *Machine) replyError(e *abi.Error) (Ready, error) {
+	body, err := marshal(e)
+	if err != nil {
+		return Ready{}, err
+	}
+	return Ready{Reply: &Reply{Status: abi.StatusFailed, Body: body, Now: m.last}}, nil
+}
+
+func refuse(why string) Ready {
+	return Ready{Reply: &Reply{Status: abi.StatusRefused, Body: []byte(why)}}
+}
+
+func limit(why string) Ready { return Ready{Reply: &Reply{Status: abi.StatusLimit, Body: []byte(why)}} }
+
+func invalid(why error) Ready {
+	return Ready{Reply: &Reply{Status: abi.StatusInvalid, Body: []byte(why.Error())}}
+}

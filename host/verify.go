@@ -1,0 +1,296 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/agentcell/agentcell/host/turn"
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// Verify checks a session's record from its first line: the chain, and with
+// req.Reexecute every turn, by running it again on what was recorded and
+// comparing every request, the end and the memory root. The first thing that does
+// not hold is the error: a *journal.Broken or a *turn.Divergence.
+func (h *Host) Verify(ctx context.Context, req VerifyRequest) (Verification, error) {
+	r, err := h.row(req.Session)
+	if err != nil {
+		return Verification{}, fmt.Errorf("verify: %w", err)
+	}
+	calls := h.ProviderCalls()
+	records, head, err := h.journal.Verify(ctx, req.Session, journal.VerifyOptions{Strict: req.Strict, Head: req.Head})
+	if err != nil {
+		return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
+	}
+	v := Verification{Records: records, Head: head, Root: r.sum.Root}
+	c := checker{host: h, row: r, out: &v}
+	if err := c.origin(); err != nil {
+		return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
+	}
+	if req.Reexecute && records > 0 {
+		if err := c.reexecute(ctx); err != nil {
+			return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
+		}
+	}
+	v.ProviderCalls = h.ProviderCalls() - calls
+	return v, nil
+}
+
+// checker runs the turns of a record again, one after the other, in one
+// incarnation as long as that lives.
+type checker struct {
+	host   *Host
+	row    row
+	module *module
+	out    *Verification
+
+	inc   runtimes.Incarnation // nil: to be made from image
+	image *journal.Image
+
+	turns, modelCalls int64 // ended turns and model calls so far
+}
+
+// origin checks that the record is this session's own: its first record, and
+// that of every fork on its way, name the session and parent they belong to (I8).
+func (c *checker) origin() error {
+	for s := c.row.Session; ; {
+		if s.Head.Seq == 0 {
+			return nil
+		}
+		seq := s.At + 1
+		want := abi.Cell{UID: s.UID, Parent: s.Parent, At: s.At}
+		for r, err := range c.host.journal.Read(s.UID, seq, seq) {
+			if err != nil {
+				return err
+			}
+			e, _, err := c.host.decode(r)
+			if err != nil {
+				return err
+			}
+			if e.Cell == nil || e.Cell.UID != want.UID || e.Cell.Parent != want.Parent || e.Cell.At != want.At {
+				return &journal.Broken{
+					Session: s.UID, Seq: seq, Got: r.Hash,
+					What: fmt.Sprintf("the first record is not this session's own: it names %+v", e.Cell),
+				}
+			}
+		}
+		if s.Parent == "" {
+			return nil
+		}
+		parent, err := c.host.row(s.Parent)
+		if err != nil {
+			return err
+		}
+		s = parent.Session
+	}
+}
+
+func (c *checker) reexecute(ctx context.Context) error {
+	var err error
+	if c.module, err = c.host.sessionModule(ctx, c.row); err != nil {
+		return err
+	}
+	c.image = c.module.golden
+	defer func() { c.drop(ctx) }()
+	var records []turn.Recorded // of the turn being read
+	for r, err := range c.host.journal.Read(c.row.UID, 1, c.row.Head.Seq) {
+		if err != nil {
+			return err
+		}
+		e, encoded, err := c.host.decode(r)
+		if err != nil {
+			return err
+		}
+		if e.Kind == abi.EventLifecycle {
+			continue
+		}
+		records = append(records, turn.Recorded{Seq: r.Seq, Encoded: encoded, Event: e})
+		if e.Kind == abi.EventEnd {
+			if err := c.turn(ctx, records); err != nil {
+				return err
+			}
+			records = nil
+		}
+	}
+	if len(records) > 0 { // an open turn is a prefix
+		return c.turn(ctx, records)
+	}
+	return nil
+}
+
+// turn checks one turn.
+func (c *checker) turn(ctx context.Context, records []turn.Recorded) error {
+	t, err := readTurn(records)
+	if err != nil {
+		return asDivergence(err)
+	}
+	last := records[len(records)-1]
+	ended := last.Event.Kind == abi.EventEnd
+	caps := c.module.runtime.Capabilities()
+	if !caps.Reexecutable || c.image == nil {
+		c.count(records)
+		c.out.ChainOnly++
+		return nil
+	}
+	start := t.start.Event
+	if !c.module.desc.Harness.HoldsMemory() {
+		c.image = c.module.golden
+	}
+	if got := c.image.Root(); got != start.Cell.BaseRoot {
+		return asDivergence(&turn.Divergence{
+			Seq: t.start.Seq, Want: start.Cell.BaseRoot, Got: got,
+			What: "the turn's base root is not the root that was reached",
+		})
+	}
+	if start.Cell.Rewriter != c.module.desc.Rewriter || start.Cell.Module != c.row.meta.Module {
+		return fmt.Errorf("seq %d: the turn ran module %s under rewriter %d, this host has module %s under rewriter %d: %w",
+			t.start.Seq, start.Cell.Module.Short(), start.Cell.Rewriter, c.row.meta.Module.Short(), c.module.desc.Rewriter, ErrPlacement)
+	}
+	done, err := c.run(ctx, t, ended && last.Event.Cell.Class == abi.ClassDeterministic)
+	switch {
+	case err != nil:
+		return err
+	case done:
+		c.out.Reexecuted++
+		c.out.Root = last.Event.Cell.Root
+	default:
+		c.out.Prefix++
+	}
+	return nil
+}
+
+// count moves the counters over a turn.
+func (c *checker) count(records []turn.Recorded) {
+	for _, r := range records {
+		switch r.Event.Kind {
+		case abi.EventModelCall:
+			c.modelCalls++
+		case abi.EventEnd:
+			c.turns++
+		}
+	}
+}
+
+// run runs a turn on its record. It reports whether the recorded end was
+// reached; a turn that was cut short only has to match as far as it goes.
+func (c *checker) run(ctx context.Context, t recordedTurn, whole bool) (bool, error) {
+	start := t.start.Event
+	p := &checkPort{host: c.host, uid: c.row.UID, last: t.start.Seq - 1, stop: -1}
+	p.machine = turn.New(turn.Opening{
+		Execution: start.ExecutionID, Time: t.opened, Start: t.response,
+		Model: start.Cell.Model, Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
+		Turn: c.turns, ModelCalls: c.modelCalls,
+	}, turn.Check, t.rest)
+	c.count(t.rest)
+	if !whole {
+		// Only what was recorded has to match, not how the run would go on.
+		p.stop = 0
+		if n := len(t.rest); n > 0 && t.rest[n-1].Event.Kind == abi.EventEnd {
+			p.stop = 1
+		}
+		if len(t.rest) == p.stop {
+			return false, nil
+		}
+	}
+	if err := c.prepare(ctx); err != nil {
+		return false, err
+	}
+	spec := runtimes.Turn{Execution: start.ExecutionID, Start: start.Time.Time, Limits: *start.Cell.Limits}
+	copy(spec.Seed[:], start.Cell.Seed)
+	out, err := c.inc.Run(ctx, spec, p)
+	if errors.Is(err, turn.ErrRecordEnds) {
+		c.drop(ctx)
+		if whole {
+			return false, fmt.Errorf("seq %d: %w", t.start.Seq, err)
+		}
+		return false, nil
+	}
+	if err != nil {
+		c.drop(ctx)
+		return false, asDivergence(err)
+	}
+	if !whole {
+		c.drop(ctx)
+		next := t.rest[len(t.rest)-p.machine.Remaining()]
+		return false, asDivergence(&turn.Divergence{
+			Seq: next.Seq, Want: abi.DigestOf(next.Encoded),
+			What: fmt.Sprintf("the run ended (%s) before it asked for this", out.Reason),
+		})
+	}
+	if out.Reason.Class() == abi.ClassExternal {
+		c.drop(ctx)
+		why := string(out.Reason)
+		if out.Err != nil {
+			why += ": " + out.Err.Description
+		}
+		return false, fmt.Errorf("seq %d: this host cannot run the turn to its end: %s", t.start.Seq, why)
+	}
+	end := turn.End{Reason: out.Reason, Err: out.Err, Fuel: out.Fuel}
+	var reached *journal.Image
+	if out.Reason == abi.ReasonCompleted {
+		if reached, err = c.host.snapshot(ctx, c.inc, c.image); err != nil {
+			return false, err
+		}
+		end.Root = reached.Root()
+	}
+	if _, err := p.machine.Finish(end, start.Time); err != nil {
+		return false, asDivergence(err)
+	}
+	if reached == nil || !c.module.desc.Harness.HoldsMemory() {
+		c.drop(ctx)
+	}
+	if reached != nil {
+		c.image = reached
+	}
+	return true, nil
+}
+
+// prepare sees to it that c.inc is in the state of c.image.
+func (c *checker) prepare(ctx context.Context) error {
+	if c.inc != nil {
+		return nil
+	}
+	var err error
+	c.inc, err = c.module.incarnate(ctx, c.host, c.image)
+	return err
+}
+
+func (c *checker) drop(ctx context.Context) {
+	if c.inc == nil {
+		return
+	}
+	if err := c.inc.Stop(context.WithoutCancel(ctx)); err != nil {
+		c.host.log.Warn("stop incarnation", "session", c.row.UID, "error", err)
+	}
+	c.inc = nil
+}
+
+// checkPort serves a turn from its record and nothing else (I1).
+type checkPort struct {
+	host    *Host
+	uid     abi.SessionID
+	machine *turn.Machine
+	last    abi.Seq // newest record before the turn
+	stop    int     // how many records are left where the run has matched, -1: none
+}
+
+var _ runtimes.Port = (*checkPort)(nil)
+
+// Call serves one outward call of the harness.
+func (p *checkPort) Call(ctx context.Context, op abi.Op, request []byte) (runtimes.Response, error) {
+	ready, err := p.machine.Call(op, request, abi.Time{})
+	switch {
+	case err != nil:
+		return runtimes.Response{}, err
+	case p.machine.Remaining() == p.stop:
+		return runtimes.Response{}, turn.ErrRecordEnds
+	case ready.History != nil:
+		return p.host.history(p.uid, p.last, ready.History)
+	case ready.Reply == nil:
+		return runtimes.Response{}, fmt.Errorf("the turn machine asks for an effect in a check")
+	}
+	return runtimes.Response{Status: ready.Reply.Status, Body: ready.Reply.Body, Now: ready.Reply.Now.Time}, nil
+}
