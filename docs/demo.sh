@@ -21,23 +21,27 @@ run() {
 }
 
 say 'A turn. The harness runs in a sealed cell; the host calls the model and keeps the journal.'
-run exec --name demo --harness chat --input 'hello, cell'
+run exec --name talk --harness chat --input 'hello, cell'
 
-say 'A second turn of the same session, which remembers the first.'
-run exec --session demo --input 'and again'
+say 'A second turn of the same session.'
+run exec --session talk --input 'and again'
 
 say 'Replay: the record as it stands. No engine is started and no model is called.'
-run replay --session demo
+run replay --session talk
 
-say 'Three children of that history. Nothing is copied.'
-run fork --session demo --count 3 --names red,green,blue
+say 'A harness that holds memory: its state is saved with each turn.'
+run exec --name sum --harness counter --input '3 4'
 
-say 'Each goes its own way.'
-run exec --session red --input 'go left'
-run exec --session green --input 'go right'
+say 'Three children of that memory. Nothing is copied.'
+run fork --session sum --count 3 --names red,green,blue
+
+say 'Each goes its own way, and the parent stays as it was.'
+run exec --session red --input '10'
+run exec --session green --input '-10'
+run exec --session sum --input 'total'
 
 say 'Proof: run every turn again, and reach the same outputs and the same memory.'
-run verify --session demo --reexecute
+run verify --session talk --reexecute
 run verify --session green --reexecute
 
 printf '\nThat is all. The binary is %s%s%s; try it with --help.\n' "$bold" "$binary" "$plain"
