@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,15 +46,19 @@ func MarshalCanonical(v any) ([]byte, error) {
 }
 
 // EncodeEvent returns the canonical form of e. A number that a JSON double
-// cannot hold is kept, as raw text, in e.Cell.Numbers (I2); a number that JSON
-// cannot carry is refused.
+// cannot hold is kept, as raw text, in Cell.Numbers (I2), whatever e has there; a
+// number that JSON cannot carry is refused.
 func EncodeEvent(e *Event) ([]byte, error) {
+	event, cell := *e, Cell{}
 	if e.Actor != nil && *e.Actor == (IdentityRef{}) {
-		c := *e
-		c.Actor = nil
-		e = &c
+		event.Actor = nil
 	}
-	b, err := json.Marshal(e)
+	if e.Cell != nil {
+		cell = *e.Cell
+		cell.Numbers = nil
+		event.Cell = &cell
+	}
+	b, err := json.Marshal(&event)
 	if err != nil {
 		return nil, fmt.Errorf("encode event: %w", err)
 	}
@@ -65,17 +70,13 @@ func EncodeEvent(e *Event) ([]byte, error) {
 	if len(c.lossy) == 0 {
 		return out, nil
 	}
-	withNumbers := *e
-	withNumbers.Cell = new(Cell)
-	if e.Cell != nil {
-		*withNumbers.Cell = *e.Cell
-	}
-	withNumbers.Cell.Numbers = c.lossy
-	return MarshalCanonical(&withNumbers)
+	cell.Numbers = c.lossy
+	event.Cell = &cell
+	return MarshalCanonical(&event)
 }
 
 // DecodeEvent reads an encoded event and puts the numbers of Cell.Numbers back
-// in their places.
+// in their places. Numbers that do not belong there are refused.
 func DecodeEvent(b []byte) (*Event, error) {
 	e := new(Event)
 	if err := json.Unmarshal(b, e); err != nil {
@@ -84,8 +85,7 @@ func DecodeEvent(b []byte) (*Event, error) {
 	if e.Cell == nil || len(e.Cell.Numbers) == 0 {
 		return e, nil
 	}
-	c := canonicalizer{src: b, dst: make([]byte, 0, len(b)), restore: e.Cell.Numbers}
-	restored, err := c.run()
+	restored, err := restoreNumbers(b, e.Cell.Numbers)
 	if err != nil {
 		return nil, fmt.Errorf("decode event: %w", err)
 	}
@@ -93,8 +93,21 @@ func DecodeEvent(b []byte) (*Event, error) {
 	if err := json.Unmarshal(restored, e); err != nil {
 		return nil, fmt.Errorf("decode event: %w", err)
 	}
-	e.Cell.Numbers = nil
+	if e.Cell.Numbers = nil; reflect.ValueOf(*e.Cell).IsZero() {
+		e.Cell = nil
+	}
 	return e, nil
+}
+
+// restoreNumbers writes raw numbers, given by their JSON Pointers, to their
+// places in src.
+func restoreNumbers(src []byte, numbers map[string]string) ([]byte, error) {
+	c := canonicalizer{src: src, dst: make([]byte, 0, len(src)), restore: numbers}
+	restored, err := c.run()
+	if err == nil && c.restored != len(numbers) {
+		err = c.errorf("numbers are kept for places that have none")
+	}
+	return restored, err
 }
 
 // canonicalizer reads src once and writes its canonical form to dst.
@@ -106,8 +119,10 @@ type canonicalizer struct {
 
 	// lossy, if set, collects the raw text of numbers that a double changes.
 	lossy map[string]string
-	// restore, if set, has raw numbers to write instead of what stands there.
-	restore map[string]string
+	// restore, if set, has raw numbers to write instead of what stands there;
+	// restored counts those written.
+	restore  map[string]string
+	restored int
 }
 
 func (c *canonicalizer) run() ([]byte, error) {
@@ -455,29 +470,45 @@ func (c *canonicalizer) number() error {
 		return c.errorf("a malformed number")
 	}
 	raw := string(c.src[start:c.pos])
-	if c.restore != nil {
-		if kept, ok := c.restore[c.pointer()]; ok {
-			if !isNumber(kept) {
-				return c.errorf("cell.numbers has %.40q, which is no number", kept)
-			}
-			c.dst = append(c.dst, kept...)
-			return nil
-		}
+	short, err := shortest(raw)
+	if err != nil {
+		return c.errorf("%v", err)
 	}
-	if len(raw) <= 15 && raw != "-0" && !strings.ContainsAny(raw, ".eE") {
-		c.dst = append(c.dst, raw...)
+	if kept, ok := c.kept(); ok {
+		// It must be what this number lost, or an event had two encodings.
+		if nearest, err := shortest(kept); !isNumber(kept) || err != nil || nearest != short || decimal(kept) == decimal(short) {
+			return c.errorf("%.40q is kept for the number %s", kept, short)
+		}
+		c.restored++
+		c.dst = append(c.dst, kept...)
 		return nil
 	}
-	f, err := strconv.ParseFloat(raw, 64)
-	if err != nil || math.IsInf(f, 0) {
-		return c.errorf("%.40s is outside the range of a double", raw)
-	}
-	short := formatDouble(f)
 	c.dst = append(c.dst, short...)
 	if c.lossy != nil && decimal(raw) != decimal(short) {
 		c.lossy[c.pointer()] = raw
 	}
 	return nil
+}
+
+// kept is the raw text to restore at the place that is being read.
+func (c *canonicalizer) kept() (string, bool) {
+	if c.restore == nil {
+		return "", false
+	}
+	kept, ok := c.restore[c.pointer()]
+	return kept, ok
+}
+
+// shortest is the shortest text of the double nearest to raw.
+func shortest(raw string) (string, error) {
+	if len(raw) <= 15 && raw != "-0" && !strings.ContainsAny(raw, ".eE") {
+		return raw, nil
+	}
+	f, err := strconv.ParseFloat(raw, 64)
+	if err != nil {
+		return "", fmt.Errorf("%.40s is outside the range of a double", raw)
+	}
+	return formatDouble(f), nil
 }
 
 // scanNumber moves past one number of JSON's grammar.

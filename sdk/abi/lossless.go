@@ -39,8 +39,7 @@ func UnmarshalLossless(b []byte, v any) error {
 		}
 	}
 	if len(kept.Numbers) > 0 {
-		c := canonicalizer{src: b, dst: make([]byte, 0, len(b)), restore: kept.Numbers}
-		restored, err := c.run()
+		restored, err := restoreNumbers(b, kept.Numbers)
 		if err != nil {
 			return err
 		}
