@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/edge"
+	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/host/model/script"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// app is one run of agentctl: the streams, the global flags, and the way to a
+// host. Commands get nothing from elsewhere.
+type app struct {
+	*output
+	stdin  io.Reader
+	getenv func(string) string
+	now    func() time.Time
+
+	dataDir string
+	project string
+
+	// turning is set while a turn runs, so that Ctrl-C can say what it does.
+	turning atomic.Bool
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) *app {
+	return &app{
+		output: newOutput(stdout, stderr, getenv),
+		stdin:  stdin, getenv: getenv, now: time.Now,
+	}
+}
+
+// run executes one command line and returns its exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := newRootCommand(a)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	switch ferr := a.flush(); {
+	case errors.Is(err, errReaderGone) || err == nil && errors.Is(ferr, errReaderGone):
+		return exitOK
+	case err == nil:
+		err = ferr
+	}
+	if err != nil && context.Cause(ctx) != nil && errors.Is(err, context.Canceled) {
+		err = context.Cause(ctx)
+	}
+	code := exitCode(err)
+	if err != nil {
+		a.report(err, code)
+	}
+	return code
+}
+
+// interrupts gives the context of a run: the first Ctrl-C ends it, so that a
+// running turn is canceled; the second one leaves at once.
+func (a *app) interrupts(exit func(int)) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		if _, ok := <-signals; !ok {
+			return
+		}
+		if a.turning.Load() {
+			a.note("canceling the turn; once more leaves at once and the session can be resumed")
+		}
+		cancel(errInterrupted)
+		if _, ok := <-signals; ok {
+			exit(exitInterrupted)
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(signals)
+	}
+}
+
+// options are those of every host that agentctl opens. scriptFile, if not empty,
+// is the file that answers every model call that does not name a model.
+func (a *app) options(scriptFile string) (edge.Options, error) {
+	o := edge.Options{
+		CacheDir:    a.cacheDirectory(),
+		LockWait:    lockWait,
+		Interpreter: a.getenv("AGENTCELL_INTERPRETER") != "",
+		Progress:    func(text string) { a.note("%s", text) },
+	}
+	if scriptFile != "" {
+		provider, err := script.Load(scriptFile)
+		if err != nil {
+			return edge.Options{}, err
+		}
+		o.Models = map[string]model.Provider{scriptModel: provider}
+		o.DefaultModel = scriptModel
+	}
+	return o, nil
+}
+
+const (
+	// lockWait is how long to wait for another agentctl that has the store
+	// open: commands that run no turn are done long before.
+	lockWait = 2 * time.Second
+	// scriptModel is the model that --script makes.
+	scriptModel = "script"
+)
+
+// with opens the host, does work with it, and closes it.
+func (a *app) with(scriptFile string, work func(*edge.Host) error) error {
+	dir, err := a.dataDirectory()
+	if err != nil {
+		return err
+	}
+	options, err := a.options(scriptFile)
+	if err != nil {
+		return err
+	}
+	h, err := edge.Open(dir, options)
+	if err != nil {
+		return err
+	}
+	return errors.Join(work(h), h.Close())
+}
+
+// withSession is with for work on one session, which ref names.
+func (a *app) withSession(ctx context.Context, scriptFile, ref string, work func(*edge.Host, host.Session) error) error {
+	return a.with(scriptFile, func(h *edge.Host) error {
+		uid, err := h.Resolve(ctx, a.project, ref)
+		if err != nil {
+			return err
+		}
+		s, err := h.Get(ctx, uid)
+		if err != nil {
+			return err
+		}
+		return work(h, s)
+	})
+}
+
+// dataDirectory is where the store is: --data, or the XDG data directory.
+func (a *app) dataDirectory() (string, error) {
+	if a.dataDir != "" {
+		return a.dataDir, nil
+	}
+	if dir := a.homeDirectory("XDG_DATA_HOME", ".local", "share"); dir != "" {
+		return dir, nil
+	}
+	return "", usagef("no place for the data: HOME is not set; name a directory with --data or AGENTCTL_DATA")
+}
+
+// cacheDirectory is where compiled modules are kept, empty for nowhere.
+func (a *app) cacheDirectory() string {
+	if dir := a.getenv("AGENTCELL_CACHE"); dir != "" {
+		return dir
+	}
+	return a.homeDirectory("XDG_CACHE_HOME", ".cache")
+}
+
+// homeDirectory is agentcell's directory below what the XDG variable names, or
+// else below its default in the home directory; empty if there is none.
+func (a *app) homeDirectory(variable string, standard ...string) string {
+	const name = "agentcell"
+	if dir := a.getenv(variable); filepath.IsAbs(dir) {
+		return filepath.Join(dir, name)
+	}
+	if home := a.getenv("HOME"); home != "" {
+		return filepath.Join(home, filepath.Join(standard...), name)
+	}
+	return ""
+}
+
+// turn runs one turn and reports how it ended.
+func (a *app) turn(run func() (host.Execution, error)) error {
+	a.turning.Store(true)
+	e, err := run()
+	a.turning.Store(false)
+	if err != nil {
+		return err
+	}
+	if e.State != abi.StateCompleted {
+		return &turnError{e}
+	}
+	return nil
+}

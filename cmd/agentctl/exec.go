@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/edge"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// newSessionFlags say what a new session is made of.
+type newSessionFlags struct {
+	harness string
+	name    string
+	model   string
+	config  string
+}
+
+func (n *newSessionFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&n.harness, "harness", defaultHarness, "harness of a new session: a bundled `NAME` or a .wasm file")
+	f.StringVar(&n.name, "name", "", "name `N` of a new session, unique in its project")
+	f.StringVar(&n.model, "model", "", "model `M` for calls that name none (default: the session's, or echo)")
+	f.StringVar(&n.config, "config", "", "the harness's config: `JSON` or @file")
+}
+
+// request is the CreateRequest of the flags.
+func (n *newSessionFlags) request(project string) (host.CreateRequest, error) {
+	config, err := readConfig(n.config)
+	if err != nil {
+		return host.CreateRequest{}, err
+	}
+	harness, err := loadHarness(n.harness)
+	if err != nil {
+		return host.CreateRequest{}, err
+	}
+	return host.CreateRequest{Project: project, Name: n.name, Harness: harness, Model: n.model, Config: config}, nil
+}
+
+type execOptions struct {
+	newSessionFlags
+	inputs   []string
+	session  string
+	script   string
+	deadline time.Duration
+	expect   int64
+	abandon  bool
+	given    func(flag string) bool
+}
+
+func newExecCommand(a *app) *cobra.Command {
+	var opts execOptions
+	cmd := &cobra.Command{
+		Use:   "exec [--session S] --input TEXT|-|@file",
+		Short: "Run one turn of a session, and make the session if none is named",
+		Long: `exec runs one turn and prints its records as they become durable. Without
+--session it makes a session first and prints its uid. Without --input it recovers
+the session's interrupted turn: what was recorded is served, the rest runs live.
+
+--input is the text itself, - for stdin, or @file; one line break at the end of
+stdin or a file is dropped. Given several times, the turn gets several messages.
+--script answers model calls from a file of JSON lines, for tests and demos; line n
+answers the session's n-th call: {"text","chunks","delay_ms","error","hang","usage"}.
+
+--name and --harness are for a new session; an existing one keeps its own. --model
+and --config are kept with a new session and else hold for this turn only.
+
+Ctrl-C cancels the turn, which ends CANCELED. A second one leaves at once: the
+session is INTERRUPTED and can be resumed.`,
+		Example: `  agentctl exec --input "hello"
+  agentctl exec --session demo --input "and again"
+  echo 40 2 | agentctl exec --harness counter --name sums --input -
+  agentctl exec --session sums --input @question.txt --deadline 30s
+  agentctl exec --session demo --input "what next?" --script answers.jsonl --json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("exec takes no argument %q; the input goes into --input", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.given = cmd.Flags().Changed
+			return runExec(cmd.Context(), a, opts)
+		},
+	}
+	opts.newSessionFlags.add(cmd)
+	f := cmd.Flags()
+	f.StringArrayVar(&opts.inputs, "input", nil, "the input: `TEXT`, - for stdin, or @file")
+	f.StringVar(&opts.session, "session", "", "go on with session `S`: its uid, a unique prefix of it, or its name")
+	f.StringVar(&opts.script, "script", "", "answer model calls from `FILE`, JSON lines")
+	f.DurationVar(&opts.deadline, "deadline", 0, "fail the turn after this `TIME`, such as 30s (default 10m)")
+	f.Int64Var(&opts.expect, "expect-seq", 0, "refuse unless the session's last record is seq `N`")
+	f.BoolVar(&opts.abandon, "abandon", false, "end an interrupted turn as CANCELED before the new input, if any")
+	return cmd
+}
+
+// check refuses combinations that mean nothing, before anything is opened.
+func (o *execOptions) check() error {
+	given := o.given
+	switch {
+	case o.session == "" && given("session"):
+		return usagef("--session is empty; agentctl list shows the sessions")
+	case o.session != "" && given("name"):
+		return usagef("--name only names a new session; leave --name or --session out")
+	case o.session != "" && given("harness"):
+		return usagef("a session keeps the harness it was made with; leave --harness or --session out")
+	case o.session == "" && !given("input"):
+		return usagef("no input: give --input a text, - for stdin, or @file; to recover an interrupted turn, name its --session")
+	case o.session == "" && (given("expect-seq") || o.abandon):
+		return usagef("--expect-seq and --abandon are about an existing session; name it with --session")
+	case !given("input") && (given("model") || given("config")):
+		return usagef("a recovered turn keeps its recorded model and config; leave --model and --config out, or give an --input")
+	case given("deadline") && o.deadline <= 0:
+		return usagef("--deadline is %v; want a time above 0, such as 30s", o.deadline)
+	case o.expect < 0:
+		return usagef("bad seq %d for --expect-seq: want 0 or more", o.expect)
+	case o.script != "" && o.model != "" && o.model != scriptModel:
+		return usagef("--script is a model of its own; leave --model or --script out")
+	}
+	return nil
+}
+
+func runExec(ctx context.Context, a *app, opts execOptions) error {
+	if err := opts.check(); err != nil {
+		return err
+	}
+	inputs, err := a.readInputs(ctx, opts.inputs)
+	if err != nil {
+		return err
+	}
+	req := host.ExecRequest{Inputs: inputs, Deadline: opts.deadline, Abandon: opts.abandon, Observe: a.update}
+	if opts.given("expect-seq") {
+		expect := abi.Seq(opts.expect)
+		req.Expect = &expect
+	}
+	if opts.script != "" {
+		req.Model = scriptModel
+	}
+	if opts.session == "" {
+		return execNew(ctx, a, opts, req)
+	}
+	if req.Config, err = readConfig(opts.config); err != nil {
+		return err
+	}
+	if opts.model != "" {
+		req.Model = opts.model
+	}
+	err = a.withSession(ctx, opts.script, opts.session, func(h *edge.Host, s host.Session) error {
+		req.Session = s.UID
+		return a.turn(func() (host.Execution, error) { return h.Exec(ctx, req) })
+	})
+	var ended *turnError
+	if errors.As(err, &ended) && ended.Reason == abi.ReasonAbandoned {
+		return nil // as asked
+	}
+	return err
+}
+
+// execNew makes the session that the turn runs in.
+func execNew(ctx context.Context, a *app, opts execOptions, req host.ExecRequest) error {
+	create, err := opts.request(a.project)
+	if err != nil {
+		return err
+	}
+	return a.with(opts.script, func(h *edge.Host) error {
+		s, err := h.Create(ctx, create)
+		if err != nil {
+			return err
+		}
+		a.session(s)
+		if err := a.flush(); err != nil && !errors.Is(err, errReaderGone) {
+			return err
+		}
+		req.Session = s.UID
+		return a.turn(func() (host.Execution, error) { return h.Exec(ctx, req) })
+	})
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/edge"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+type forkOptions struct {
+	session sessionFlag
+	at      int64
+	count   int
+	names   []string
+	given   func(flag string) bool
+}
+
+func newForkCommand(a *app) *cobra.Command {
+	var opts forkOptions
+	cmd := &cobra.Command{
+		Use:   "fork --session S [--at N] [--count K] [--names a,b]",
+		Short: "Make children that go on from one point of a session",
+		Long: `fork makes children of a session. Each goes on by itself from the record at --at,
+with the memory the session had there; the parent stays as it is and may even be
+running. Without --at the point is the head, or the last closed point while a turn is
+open; it is named on stderr.`,
+		Example: `  agentctl fork --session demo
+  agentctl fork demo --count 2 --names left,right`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.given = cmd.Flags().Changed
+			return runFork(cmd.Context(), a, opts)
+		},
+	}
+	opts.session.add(cmd)
+	f := cmd.Flags()
+	f.Int64Var(&opts.at, "at", 0, "fork at seq `N`, an END or FORK record")
+	f.IntVar(&opts.count, "count", 1, fmt.Sprintf("make `K` children, at most %d", host.MaxForkCount))
+	f.StringSliceVar(&opts.names, "names", nil, "names of the children, as many as there are: `a,b`")
+	return cmd
+}
+
+// request checks the flags and is what they ask for.
+func (o *forkOptions) request() (host.ForkRequest, error) {
+	count := o.count
+	if !o.given("count") && len(o.names) > 0 {
+		count = len(o.names)
+	}
+	sorted := slices.Sorted(slices.Values(o.names))
+	switch {
+	case o.given("at") && o.at < 1:
+		return host.ForkRequest{}, usagef("bad seq %d for --at: the first record is seq 1", o.at)
+	case count < 1 || count > host.MaxForkCount:
+		return host.ForkRequest{}, usagef("cannot make %d children: want 1 to %d", count, host.MaxForkCount)
+	case o.given("names") && len(o.names) != count:
+		return host.ForkRequest{}, usagef("%d names for %d children: give each a name, or none", len(o.names), count)
+	case slices.Contains(o.names, ""):
+		return host.ForkRequest{}, usagef("--names has an empty name")
+	case len(slices.Compact(sorted)) != len(o.names):
+		return host.ForkRequest{}, usagef("--names has a name twice; names are unique in a project")
+	}
+	return host.ForkRequest{At: abi.Seq(o.at), Count: count, Names: o.names}, nil
+}
+
+func runFork(ctx context.Context, a *app, opts forkOptions) error {
+	req, err := opts.request()
+	if err != nil {
+		return err
+	}
+	return a.withSession(ctx, "", opts.session.ref, func(h *edge.Host, parent host.Session) error {
+		req.Session = parent.UID
+		if parent.Head.Seq < req.At {
+			return fmt.Errorf("bad seq %d: session %s ends at seq %d: %w", req.At, parent.UID, parent.Head.Seq, host.ErrNotFound)
+		}
+		children, err := h.Fork(ctx, req)
+		if err != nil {
+			return err
+		}
+		if req.At == 0 {
+			point := "the head"
+			if children[0].ForkSeq != parent.Head.Seq {
+				point = "the last closed point; a turn is open after it"
+			}
+			a.note("forked at seq=%d, %s", children[0].ForkSeq, point)
+		}
+		for _, child := range children {
+			if a.json {
+				a.object(newSessionJSON(child))
+			} else {
+				a.line(childLine(child))
+			}
+		}
+		return nil
+	})
+}
+
+// childLine is how fork names a child.
+func childLine(s host.Session) string {
+	line := fmt.Sprintf("child %s parent=%s fork_seq=%d", s.UID, s.Parent, s.ForkSeq)
+	if s.Name != "" {
+		line += " name=" + s.Name
+	}
+	return line
+}

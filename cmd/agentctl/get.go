@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/edge"
+)
+
+type getOptions struct{ session sessionFlag }
+
+func newGetCommand(a *app) *cobra.Command {
+	var opts getOptions
+	cmd := &cobra.Command{
+		Use:   "get --session S",
+		Short: "Show all facts of a session",
+		Long: `get shows what is known of a session. Its state is PENDING before the first turn,
+COMPLETED, FAILED or CANCELED after one, RUNNING while a turn runs, and INTERRUPTED
+when a turn is open that no process runs: agentctl resume takes it up.`,
+		Example: `  agentctl get --session demo
+  agentctl get demo --json`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runGet(cmd.Context(), a, opts) },
+	}
+	opts.session.add(cmd)
+	return cmd
+}
+
+func runGet(ctx context.Context, a *app, opts getOptions) error {
+	return a.withSession(ctx, "", opts.session.ref, func(_ *edge.Host, s host.Session) error {
+		if a.json {
+			a.object(newSessionJSON(s))
+			return nil
+		}
+		a.facts(sessionFacts(s))
+		return nil
+	})
+}
+
+// fact is a line of what a person is told of one thing.
+type fact struct{ name, value string }
+
+// facts writes those that have a value.
+func (o *output) facts(facts []fact) {
+	for _, f := range facts {
+		if f.value != "" {
+			o.line(fmt.Sprintf("%-10s  %s", f.name, f.value))
+		}
+	}
+}
+
+func sessionFacts(s host.Session) []fact {
+	memory := "none kept between turns"
+	if s.HoldsMemory {
+		memory = "saved at the end of each turn"
+	}
+	state := string(s.State)
+	if s.Reason != "" && s.State != host.ExecCompleted && s.State != host.ExecInterrupted && s.State != host.ExecRunning {
+		state += fmt.Sprintf(" (%s)", s.Reason)
+	}
+	head := "no records yet"
+	if s.Head.Seq > 0 {
+		head = fmt.Sprintf("seq=%d fence=%d %s", s.Head.Seq, s.Head.Fence, s.Head.Hash)
+	}
+	return []fact{
+		{"session", string(s.UID)},
+		{"name", s.Name},
+		{"project", s.Project},
+		{"state", state},
+		{"execution", string(s.Execution)},
+		{"turns", fmt.Sprint(s.Turns)},
+		{"head", head},
+		{"closed", positive("seq=%d", int64(s.Closed))},
+		{"root", s.Root.String()},
+		{"parent", forkedFrom(s)},
+		{"harness", s.Harness},
+		{"module", s.Module.String()},
+		{"runtime", s.Runtime},
+		{"memory", memory},
+		{"model", s.Model},
+		{"config", string(s.Config)},
+		{"created", s.Created.UTC().Format(timeFormat)},
+		{"updated", s.Updated.UTC().Format(timeFormat)},
+	}
+}
+
+const timeFormat = "2006-01-02T15:04:05Z"
+
+func positive(format string, n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, n)
+}
+
+func forkedFrom(s host.Session) string {
+	if s.Parent == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s at seq=%d", s.Parent, s.ForkSeq)
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// output writes what a command has to say: data on stdout, the rest on stderr.
+// It is safe for concurrent use. A failed write of data is kept for flush to
+// report, so that no caller needs to look at every row.
+type output struct {
+	json, quiet bool
+
+	outTerminal, errTerminal bool
+	outStyle, errStyle       style
+
+	mu      sync.Mutex
+	out     *bufio.Writer
+	err     io.Writer
+	midLine bool  // the last delta left its line open
+	broken  error // the first failed write of data
+}
+
+// style holds a terminal's escape sequences, empty ones where none are wanted.
+type style struct{ dim, bad, reset string }
+
+func newOutput(stdout, stderr io.Writer, getenv func(string) string) *output {
+	return &output{
+		out: bufio.NewWriterSize(stdout, 32<<10), err: stderr,
+		outTerminal: isTerminal(stdout), outStyle: styleOf(stdout, getenv),
+		errTerminal: isTerminal(stderr), errStyle: styleOf(stderr, getenv),
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func styleOf(w io.Writer, getenv func(string) string) style {
+	if !isTerminal(w) || getenv("NO_COLOR") != "" || getenv("TERM") == "dumb" {
+		return style{}
+	}
+	return style{dim: "\x1b[2m", bad: "\x1b[31m", reset: "\x1b[0m"}
+}
+
+// data writes bytes that are safe for a terminal to stdout.
+func (o *output) data(b []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.endDeltas()
+	if _, err := o.out.Write(b); err != nil && o.broken == nil {
+		o.broken = err
+	}
+}
+
+// line writes a line of data, whose text it makes safe.
+func (o *output) line(text string) { o.data([]byte(oneLine(text) + "\n")) }
+
+// object writes v as a line of JSON.
+func (o *output) object(v any) {
+	b, err := encodeLine(v)
+	if err != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.broken = err
+		return
+	}
+	o.data(b)
+}
+
+// flush hands everything to stdout and reports what failed reports.
+func (o *output) flush() error {
+	o.mu.Lock()
+	o.flushLocked()
+	o.mu.Unlock()
+	return o.failed()
+}
+
+func (o *output) flushLocked() {
+	if err := o.out.Flush(); err != nil && o.broken == nil {
+		o.broken = err
+	}
+}
+
+// failed reports the first write of data that failed. A reader that went away is
+// errReaderGone.
+func (o *output) failed() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.broken == nil:
+		return nil
+	case errors.Is(o.broken, syscall.EPIPE):
+		return errReaderGone
+	}
+	return fmt.Errorf("write output: %w", o.broken)
+}
+
+// errReaderGone reports that whoever read stdout has seen enough, as `head`
+// does. It is no failure.
+var errReaderGone = errors.New("the reader of stdout is gone")
+
+// record writes a committed record.
+func (o *output) record(r host.Record) {
+	if o.json {
+		o.object(newRecordJSON(r))
+		return
+	}
+	o.data([]byte(o.row(r)))
+}
+
+// row is a record as a row: its position, its kind, and what it says.
+func (o *output) row(r host.Record) string {
+	const kindWidth = len(abi.EventExecutionStart)
+	s, text := o.outStyle, oneLine(eventText(r.Event))
+	if r.Event.End != nil && r.Event.End.State == abi.StateFailed {
+		text = s.bad + text + s.reset
+	}
+	head := fmt.Sprintf("%-7s %s%-*s%s", fmt.Sprintf("seq=%d", r.Seq), s.dim, kindWidth, r.Event.Kind, s.reset)
+	return strings.TrimRight(head+"   "+text, " ") + "\n"
+}
+
+// delta shows a provisional piece of an answer: as an object, or to a person
+// who watches.
+func (o *output) delta(d host.Delta) {
+	if o.json {
+		o.object(newDeltaJSON(d))
+		return
+	}
+	if !o.errTerminal || o.quiet {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if d.Reset {
+		o.endDeltas()
+	}
+	if text := lines(d.Text); text != "" {
+		fmt.Fprint(o.err, o.errStyle.dim+text+o.errStyle.reset)
+		o.midLine = !strings.HasSuffix(text, "\n")
+	}
+}
+
+// endDeltas ends the line that deltas left open, so that what follows starts
+// its own.
+func (o *output) endDeltas() {
+	if o.midLine {
+		fmt.Fprintln(o.err)
+		o.midLine = false
+	}
+}
+
+// update shows what a turn does, at once.
+func (o *output) update(u host.Update) {
+	switch {
+	case u.Record != nil:
+		o.record(*u.Record)
+	case u.Delta != nil:
+		o.delta(*u.Delta)
+	}
+	// A failed write is reported at the end: it must not stop the turn.
+	_ = o.flush()
+}
+
+// note tells a person something on stderr, unless told to be quiet.
+func (o *output) note(format string, args ...any) {
+	if !o.quiet {
+		o.complain(fmt.Sprintf(format, args...))
+	}
+}
+
+// complain writes to stderr in any case.
+func (o *output) complain(text string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.flushLocked()
+	o.endDeltas()
+	fmt.Fprintln(o.err, lines(text))
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/turn"
+	"github.com/agentcell/agentcell/runtimes"
+)
+
+// report tells of an error on stderr: the cause, and what to do next.
+func (a *app) report(err error, code int) {
+	next := nextStep(err)
+	if !a.json {
+		text := "agentctl: " + strings.TrimSpace(err.Error())
+		if d, ok := differenceOf(err); ok && !d.want.IsZero() {
+			text += fmt.Sprintf("\n  want %s\n  got  %s", d.want, d.got)
+		}
+		if next != "" {
+			text += "\n" + next
+		}
+		a.complain(text)
+		return
+	}
+	e := errorJSON{Error: err.Error(), Code: code, Next: next}
+	if d, ok := differenceOf(err); ok {
+		e.Seq, e.What, e.Want, e.Got = int64(d.seq), d.what, d.want, d.got
+	}
+	var ended *turnError
+	if errors.As(err, &ended) {
+		e.Session, e.Execution, e.Reason = ended.Session.UID, ended.ID, ended.Reason
+	}
+	line, err := encodeLine(e)
+	if err != nil {
+		line = []byte(err.Error())
+	}
+	a.complain(strings.TrimSuffix(string(line), "\n"))
+}
+
+// nextStep says what a person can do about err, where its text does not.
+func nextStep(err error) string {
+	var diverged *turn.Divergence
+	switch {
+	case errors.Is(err, host.ErrExists):
+		return "choose another name, or go on with that session: agentctl exec --session NAME"
+	case errors.Is(err, host.ErrConflict):
+		return "agentctl get --session S shows where the session is now"
+	case errors.Is(err, host.ErrBusy):
+		return "wait until its turn has ended"
+	case errors.Is(err, runtimes.ErrModule):
+		return "docs/abi.md says what a module needs"
+	case errors.As(err, &diverged):
+		return "agentctl replay --session S shows the record; agentctl exec --abandon gives an open turn up"
+	}
+	return ""
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/edge"
+)
+
+type resumeOptions struct {
+	session sessionFlag
+	script  string
+}
+
+func newResumeCommand(a *app) *cobra.Command {
+	var opts resumeOptions
+	cmd := &cobra.Command{
+		Use:   "resume --session S",
+		Short: "Take up an interrupted turn where the record ends",
+		Long: `resume runs an interrupted turn again from the image it began with. What was
+recorded is served from the journal, without a model call; from there it goes on live.
+It is what agentctl exec does without --input.`,
+		Example: `  agentctl resume --session stuck --script answers.jsonl`,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runResume(cmd.Context(), a, opts) },
+	}
+	opts.session.add(cmd)
+	cmd.Flags().StringVar(&opts.script, "script", "", "answer model calls from `FILE`, JSON lines")
+	return cmd
+}
+
+func runResume(ctx context.Context, a *app, opts resumeOptions) error {
+	return a.withSession(ctx, opts.script, opts.session.ref, func(h *edge.Host, s host.Session) error {
+		return a.turn(func() (host.Execution, error) { return h.Resume(ctx, s.UID, a.update) })
+	})
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "agentctl",
+		Short: "Run durable agents in sealed cells",
+		Long: `agentctl runs AI agents in sealed WebAssembly cells. Everything an agent asks of
+the world is asked through the host, which writes the answer to a hash-chained
+journal first. So a session survives crashes, replays without a single model call,
+forks at any closed point, and can be proven by running it again.
+
+It needs no server, no API key and no configuration.
+
+Environment:
+  AGENTCTL_DATA    the data directory, unless --data names it
+                   (default: agentcell in the XDG data directory)
+  AGENTCELL_CACHE  where compiled modules are kept
+                   (default: agentcell in the XDG cache directory)
+  NO_COLOR         no color, whatever the terminal can do`,
+		Example: `  agentctl exec --input "hello"
+  agentctl list`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			return unknownCommand(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.dataDir, "data", a.getenv("AGENTCTL_DATA"), "`DIR` that holds everything (env AGENTCTL_DATA)")
+	flags.StringVar(&a.project, "project", "default", "project `P` that session names belong to")
+	flags.BoolVar(&a.json, "json", false, "print one JSON object a line; errors too, on stderr")
+	flags.BoolVar(&a.quiet, "quiet", false, "say nothing on stderr but errors")
+	// The default is the environment's and would show up as a literal.
+	flags.Lookup("data").DefValue = ""
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	})
+	root.SetOut(dataWriter{a.output})
+	root.SetErr(dataWriter{a.output})
+	root.SetHelpTemplate(helpTemplate)
+	root.CompletionOptions.HiddenDefaultCmd = true
+
+	root.AddCommand(
+		newExecCommand(a),
+		newCreateCommand(a),
+		newListCommand(a),
+		newGetCommand(a),
+		newReplayCommand(a),
+		newForkCommand(a),
+		newResumeCommand(a),
+		newVerifyCommand(a),
+		newExportCommand(a),
+		newHarnessCommand(a),
+		newVersionCommand(a),
+	)
+	return root
+}
+
+const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{.UsageString}}
+` + exitCodesHelp + "\n"
+
+// dataWriter hands what cobra prints, which is help, to the output.
+type dataWriter struct{ o *output }
+
+func (w dataWriter) Write(b []byte) (int, error) {
+	w.o.data(b)
+	return len(b), nil
+}
+
+// unknownCommand refuses arguments of a command that only has subcommands.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	const distance = 2
+	cmd.SuggestionsMinimumDistance = distance
+	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += fmt.Sprintf("; did you mean %s?", near[0])
+	}
+	return usagef("%s; see %s --help", text, cmd.CommandPath())
+}
+
+// noArguments refuses arguments and says where they belong.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+}
+
+// sessionFlag is a command's --session, which may also stand as its only
+// argument.
+type sessionFlag struct{ ref string }
+
+func (s *sessionFlag) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.ref, "session", "", "the session `S`: its uid, a unique prefix of it, or its name")
+	cmd.Args = s.argument
+}
+
+func (s *sessionFlag) argument(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 1 && s.ref == "":
+		s.ref = args[0]
+	case len(args) > 0:
+		return usagef("%s takes one session, not also %q; see %s --help", cmd.CommandPath(), args[len(args)-1], cmd.CommandPath())
+	}
+	if s.ref == "" {
+		return usagef("which session? Name one with --session; agentctl list shows them")
+	}
+	return nil
+}

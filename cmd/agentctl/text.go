@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// eventText is what a row says of an event, unescaped.
+func eventText(e *abi.Event) string {
+	switch {
+	case e.Message != nil:
+		return messageText(*e.Message)
+	case e.Model != nil:
+		return e.Model.Model
+	case e.Tool != nil:
+		return strings.TrimSpace(e.Tool.Tool + " " + string(e.Tool.Args))
+	case e.Result != nil:
+		return resultText(*e.Result)
+	case e.Approval != nil:
+		return e.Approval.Reason
+	case e.ApprovalResult != nil:
+		return approvalText(*e.ApprovalResult)
+	case e.Usage != nil:
+		return usageText(*e.Usage)
+	case e.Lifecycle != nil:
+		return lifecycleText(e)
+	case e.End != nil:
+		return endText(e)
+	case e.Error != nil:
+		return e.Error.Description
+	case e.Kind == abi.EventExecutionStart:
+		return string(e.ExecutionID)
+	}
+	return ""
+}
+
+func messageText(m abi.Message) string {
+	parts := make([]string, len(m.Parts))
+	for i, p := range m.Parts {
+		parts[i] = partText(p)
+	}
+	return m.Role + ": " + strings.Join(parts, " ")
+}
+
+func partText(p abi.Part) string {
+	switch {
+	case p.Text != nil:
+		return p.Text.Text
+	case p.File != nil:
+		name := p.File.Name
+		if name == "" {
+			name = p.File.URI
+		}
+		return "[" + strings.TrimSpace(fmt.Sprintf("file %s %s", name, p.File.MIME)) + "]"
+	case p.Data != nil:
+		return string(p.Data.Data)
+	case p.Reasoning != nil:
+		return "[" + strings.TrimSpace("reasoning "+p.Reasoning.Provider) + "]"
+	case p.ToolCall != nil:
+		return "[tool_call " + strings.TrimSpace(p.ToolCall.Tool+" "+string(p.ToolCall.Args)) + "]"
+	case p.ToolResult != nil:
+		return "[tool_result " + resultText(*p.ToolResult) + "]"
+	}
+	return ""
+}
+
+func resultText(r abi.ToolResult) string {
+	var parts []string
+	if r.IsError || r.Error != "" {
+		parts = append(parts, strings.TrimSpace("error "+r.Error))
+	}
+	if len(r.Output) > 0 {
+		parts = append(parts, string(r.Output))
+	}
+	for _, p := range r.Content {
+		parts = append(parts, partText(p))
+	}
+	return strings.Join(parts, " ")
+}
+
+func approvalText(r abi.ApprovalResult) string {
+	word := "denied"
+	if r.Approved {
+		word = "approved"
+	}
+	if r.Reason == "" {
+		return word
+	}
+	return word + ": " + r.Reason
+}
+
+func usageText(u abi.Usage) string {
+	text := fmt.Sprintf("input_tokens=%d output_tokens=%d", u.InputTokens, u.OutputTokens)
+	if u.ReasoningTokens != 0 {
+		text += fmt.Sprintf(" reasoning_tokens=%d", u.ReasoningTokens)
+	}
+	return text
+}
+
+func lifecycleText(e *abi.Event) string {
+	l := e.Lifecycle
+	switch {
+	case l.Kind == abi.LifecycleCreate && e.Cell != nil:
+		return "create " + e.Cell.Harness
+	case l.Kind == abi.LifecycleFork:
+		return "fork " + l.Detail
+	}
+	word := strings.ToLower(strings.TrimPrefix(string(l.Kind), "LIFECYCLE_"))
+	return strings.TrimSpace(word + " " + l.Detail)
+}
+
+func endText(e *abi.Event) string {
+	var cell abi.Cell
+	if e.Cell != nil {
+		cell = *e.Cell
+	}
+	text := string(e.End.State)
+	if e.End.State == abi.StateCompleted {
+		return text + " root=" + cell.Root.Short()
+	}
+	text += " " + string(cell.Reason)
+	if e.End.Error != nil && e.End.Error.Description != "" {
+		text += ": " + e.End.Error.Description
+	}
+	return text
+}
