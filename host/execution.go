@@ -93,6 +93,9 @@ func asDivergence(err error) error {
 
 // act stages and commits as the machine says.
 func (x *execution) act(ready turn.Ready) error {
+	if ready.Note != "" {
+		x.host.log.Debug("request refused", "session", x.uid, "execution", x.spec.Execution, "detail", ready.Note)
+	}
 	if len(ready.Stage) > 0 {
 		x.stage(ready.Stage)
 		if err := x.fault("staged"); err != nil {

@@ -17,6 +17,7 @@
 package turn
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -78,6 +79,10 @@ type Ready struct {
 	Effect  *Effect
 	History *abi.HistoryRequest
 	Reply   *Reply
+	// Note says more of a refused request than the harness may be told: what it
+	// is told must be the same wherever the turn is run (M2), and the texts of
+	// a library are not.
+	Note string
 }
 
 // Effect is a model call to perform. Its outcome goes to Machine.Completed.
@@ -176,10 +181,10 @@ func (m *Machine) Call(op abi.Op, request []byte, now abi.Time) (Ready, error) {
 func (m *Machine) history(request []byte) (Ready, error) {
 	req := new(abi.HistoryRequest)
 	if err := decode(request, req); err != nil {
-		return invalid(err), nil
+		return malformed(err), nil
 	}
 	if req.FromSeq < 0 || req.Limit < 0 {
-		return invalid(fmt.Errorf("from_seq and limit must not be negative")), nil
+		return malformed(errors.New("from_seq and limit must not be negative")), nil
 	}
 	if req.Limit == 0 || req.Limit > abi.MaxHistoryPage {
 		req.Limit = abi.MaxHistoryPage
@@ -190,10 +195,10 @@ func (m *Machine) history(request []byte) (Ready, error) {
 func (m *Machine) model(request []byte, now abi.Time) (Ready, error) {
 	var call abi.ModelCall
 	if err := decode(request, &call); err != nil {
-		return invalid(err), nil
+		return malformed(err), nil
 	}
 	if len(call.Messages) == 0 {
-		return invalid(fmt.Errorf("a model call needs at least one message")), nil
+		return malformed(errors.New("a model call needs at least one message")), nil
 	}
 	if r, ok := m.spend(); !ok {
 		return r, nil
@@ -201,7 +206,7 @@ func (m *Machine) model(request []byte, now abi.Time) (Ready, error) {
 	effect, staged, err := m.intent(call, m.stamp(now))
 	if err != nil {
 		m.effects--
-		return invalid(err), nil
+		return invalid("the request cannot be recorded", err), nil
 	}
 	recorded, err := m.serve(&staged)
 	if err != nil {
@@ -342,10 +347,10 @@ func (m *Machine) failed(effect *Effect, cause error, at abi.Time) (Ready, error
 func (m *Machine) output(request []byte, now abi.Time) (Ready, error) {
 	var message abi.Message
 	if err := decode(request, &message); err != nil {
-		return invalid(err), nil
+		return malformed(err), nil
 	}
 	if len(message.Parts) == 0 {
-		return invalid(fmt.Errorf("an output needs at least one part")), nil
+		return malformed(errors.New("an output needs at least one part")), nil
 	}
 	if message.Role == "" {
 		message.Role = abi.RoleAssistant
@@ -363,7 +368,7 @@ func (m *Machine) output(request []byte, now abi.Time) (Ready, error) {
 func (m *Machine) usage(request []byte, now abi.Time) (Ready, error) {
 	usage := new(abi.Usage)
 	if err := decode(request, usage); err != nil {
-		return invalid(err), nil
+		return malformed(err), nil
 	}
 	return m.oneWay(&abi.Event{Kind: abi.EventUsage, Usage: usage}, now)
 }
@@ -377,7 +382,7 @@ func (m *Machine) oneWay(e *abi.Event, now abi.Time) (Ready, error) {
 	staged, err := Stage(e)
 	if err != nil {
 		m.effects--
-		return invalid(err), nil
+		return invalid("the request cannot be recorded", err), nil
 	}
 	recorded, err := m.serve(&staged)
 	if err != nil {
@@ -477,6 +482,13 @@ func refuse(why string) Ready {
 
 func limit(why string) Ready { return Ready{Reply: &Reply{Status: abi.StatusLimit, Body: []byte(why)}} }
 
-func invalid(why error) Ready {
-	return Ready{Reply: &Reply{Status: abi.StatusInvalid, Body: []byte(why.Error())}}
+
+// invalid answers a malformed request; note is for the operator.
+func invalid(why string, note error) Ready {
+	return Ready{Reply: &Reply{Status: abi.StatusInvalid, Body: []byte(why)}, Note: note.Error()}
+}
+
+// malformed answers a request that is not what its import takes.
+func malformed(note error) Ready {
+	return invalid("the request is not JSON of the form that this import takes", note)
 }

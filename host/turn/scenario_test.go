@@ -1,0 +1,242 @@
+package turn_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentcell/agentcell/host/turn"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+var update = flag.Bool("update", false, "rewrite the scenario files with what the machine does now")
+
+// A scenario file is a conversation with one machine: a line that begins at the
+// margin is a command, the indented lines behind it are what the machine said.
+//
+//	opening KEY=VALUE…            a new machine without record
+//	again live|check [N]          a new machine on the first N records so far
+//	edit N OLD => NEW             change the text of record N
+//	call OP [JSON]                a call of the harness
+//	answer TEXT [IN OUT]          the pending effect is done, with usage if given
+//	fails TEXT                    the pending effect has failed
+//	finish REASON [FUEL] [ROOT]   the harness is done
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scenario files", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := new(scenario).run(t, string(text))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(text), got); diff != "" {
+				t.Errorf("(-file +machine; -update rewrites)\n%s", diff)
+			}
+		})
+	}
+}
+
+type scenario struct {
+	opening turn.Opening
+	machine *turn.Machine
+	clock   int
+	records []turn.Recorded
+	out     strings.Builder
+}
+
+func (s *scenario) run(t *testing.T, text string) string {
+	lines := bufio.NewScanner(strings.NewReader(text))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		s.out.WriteString(line + "\n")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := s.command(line); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+	}
+	return s.out.String()
+}
+
+func (s *scenario) say(format string, args ...any) { fmt.Fprintf(&s.out, "  "+format+"\n", args...) }
+
+// now is a clock that moves a second with each look at it.
+func (s *scenario) now() abi.Time {
+	s.clock++
+	return abi.NewTime(time.Date(2026, 1, 2, 3, 0, s.clock, 0, time.UTC))
+}
+
+func (s *scenario) command(line string) error {
+	word, rest, _ := strings.Cut(line, " ")
+	args := strings.Fields(rest)
+	switch word {
+	case "opening":
+		return s.open(args)
+	case "again":
+		return s.again(args)
+	case "edit":
+		return s.edit(rest)
+	case "call":
+		op, request, _ := strings.Cut(rest, " ")
+		s.show(s.machine.Call(abi.Op(op), []byte(request), s.now()))
+	case "answer":
+		a := turn.Answer{Message: abi.Text("", args[0])}
+		if len(args) == 3 {
+			in, _ := strconv.Atoi(args[1])
+			out, _ := strconv.Atoi(args[2])
+			a.Usage = &abi.Usage{InputTokens: abi.Int64(in), OutputTokens: abi.Int64(out)}
+		}
+		s.show(s.machine.Completed(a, s.now()))
+	case "data":
+		a := turn.Answer{Message: abi.Message{Parts: []abi.Part{{Data: &abi.DataPart{Data: abi.Struct(rest)}}}}}
+		s.show(s.machine.Completed(a, s.now()))
+	case "fails":
+		s.show(s.machine.Completed(turn.Answer{Err: &abi.Error{Code: abi.CodeUnavailable, Description: rest}}, s.now()))
+	case "finish":
+		end := turn.End{Reason: abi.EndReason(args[0])}
+		if end.Reason != abi.ReasonCompleted {
+			end.Err = &abi.Error{Code: abi.CodeUnknown, Description: "it says why"}
+		}
+		if len(args) > 1 {
+			fuel, err := strconv.ParseUint(args[1], 10, 64)
+			if err != nil {
+				return err
+			}
+			end.Fuel = fuel
+		}
+		if len(args) > 2 {
+			end.Root = abi.DigestOf([]byte(args[2]))
+		}
+		s.show(s.machine.Finish(end, s.now()))
+	default:
+		return errors.New("unknown command")
+	}
+	return nil
+}
+
+func (s *scenario) open(args []string) error {
+	limits := abi.DefaultLimits()
+	s.opening = turn.Opening{
+		Execution: "exec-0", Time: s.now(), Start: []byte(`{"inputs":[]}`), Model: "echo",
+		BaseRoot: abi.DigestOf([]byte("base")), Turn: 4, ModelCalls: 7,
+	}
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return err
+		}
+		switch key {
+		case "effects":
+			limits.Effects = int32(n)
+		case "output_bytes":
+			limits.OutputBytes = abi.Int64(n)
+		case "request_bytes":
+			limits.RequestBytes = abi.Int64(n)
+		default:
+			return errors.New("unknown key " + key)
+		}
+	}
+	s.opening.Limits = limits
+	s.records = nil
+	s.machine = turn.New(s.opening, turn.Live, nil)
+	return nil
+}
+
+func (s *scenario) again(args []string) error {
+	mode := turn.Live
+	if args[0] == "check" {
+		mode = turn.Check
+	}
+	if len(args) > 1 {
+		n, err := strconv.Atoi(args[1])
+		if err != nil || n > len(s.records) {
+			return fmt.Errorf("there are %d records", len(s.records))
+		}
+		s.records = s.records[:n]
+	}
+	s.machine = turn.New(s.opening, mode, append([]turn.Recorded(nil), s.records...))
+	return nil
+}
+
+func (s *scenario) edit(rest string) error {
+	at, change, _ := strings.Cut(rest, " ")
+	n, err := strconv.Atoi(at)
+	if err != nil {
+		return err
+	}
+	old, text, _ := strings.Cut(change, " => ")
+	r := &s.records[n-1]
+	edited := strings.Replace(string(r.Encoded), old, text, 1)
+	if edited == string(r.Encoded) {
+		return errors.New("no such text in " + edited)
+	}
+	r.Encoded = []byte(edited)
+	r.Event, err = abi.DecodeEvent(r.Encoded)
+	return err
+}
+
+func (s *scenario) show(r turn.Ready, err error) {
+	if err != nil {
+		s.say("error: %v", err)
+		return
+	}
+	for _, st := range r.Stage {
+		event, err := st.Decoded()
+		if err != nil {
+			s.say("error: %v", err)
+		}
+		s.records = append(s.records, turn.Recorded{Seq: abi.Seq(10 + len(s.records)), Encoded: st.Encoded, Event: event})
+		s.say("stage %s", st.Encoded)
+		for _, b := range st.Blobs {
+			s.say("blob %s", b)
+		}
+	}
+	if r.Commit {
+		s.say("commit")
+	}
+	if r.Note != "" {
+		s.say("note: %s", r.Note)
+	}
+	switch {
+	case r.Effect != nil:
+		call, err := json.Marshal(r.Effect.Call)
+		if err != nil {
+			s.say("error: %v", err)
+		}
+		s.say("effect %s index=%d %s", r.Effect.CallID, r.Effect.Index, call)
+	case r.History != nil:
+		req, err := json.Marshal(r.History)
+		if err != nil {
+			s.say("error: %v", err)
+		}
+		s.say("history %s", req)
+	case r.Reply != nil:
+		s.say("reply status=%d now=%s %s", r.Reply.Status, r.Reply.Now, r.Reply.Body)
+	}
+}
