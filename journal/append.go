@@ -35,7 +35,7 @@ func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Re
 	last := records[len(records)-1]
 	head := Head{Seq: last.Seq, Hash: last.Hash, Fence: a.Fence}
 	jb := &job{
-		size: rowsSize(puts) + headRowSize(uid, a.Summary),
+		size: entriesSize(puts) + headRowSize(uid, a.Summary),
 		stage: func(st *stage) error {
 			now, err := st.head(uid)
 			switch {
@@ -52,9 +52,6 @@ func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Re
 			st.setHead(uid, now, head, a.Summary)
 			return nil
 		},
-	}
-	if jb.size > j.store.MaxBatch() {
-		return nil, fmt.Errorf("%w: %d bytes of records, at most %d", ErrTooLarge, jb.size, j.store.MaxBatch())
 	}
 	if jb.ahead, err = j.newBlobs(a.Blobs); err != nil {
 		return nil, err
@@ -104,14 +101,6 @@ func checkEvent(event []byte) error {
 		return fmt.Errorf("not one line with a JSON object: %.40q", event)
 	}
 	return nil
-}
-
-func rowsSize(rows []Entry) int {
-	n := 0
-	for _, e := range rows {
-		n += e.size()
-	}
-	return n
 }
 
 func headRowSize(uid abi.SessionID, summary []byte) int {

@@ -4,19 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
 )
 
-const (
-	// memtableBytes bounds what badger holds in memory before it makes a table
-	// of it, twice: as a heap arena and as a mapped write-ahead file, which may
-	// grow to twice this.
-	memtableBytes = 64 << 20
-	// maxBatch is the greatest batch: badger allows 15 % of a memtable.
-	maxBatch = memtableBytes*15/100 - 4<<10
-)
+// memtableBytes bounds what badger holds in memory before it makes a table of
+// it, twice: as a heap arena, and as a mapped write-ahead file. A transaction may
+// have 15 % of it, of which storeLimits leaves a little to badger itself.
+const memtableBytes = 16 << 20
 
 // badgerOptions are for a store that is opened and closed by every command, and
 // whose every commit is one synced transaction. All values stay in the tree: the
@@ -51,6 +48,9 @@ type badgerStorage struct {
 var _ Storage = (*badgerStorage)(nil)
 
 func openBadger(dir string, reserve int64) (*badgerStorage, error) {
+	if err := removeEmptyLogs(dir); err != nil {
+		return nil, err
+	}
 	db, err := badger.Open(badgerOptions(dir))
 	if err != nil {
 		return nil, err
@@ -62,27 +62,63 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 	return s, nil
 }
 
-func (s *badgerStorage) MaxBatch() int { return maxBatch }
+func (s *badgerStorage) Limits() Limits { return storeLimits }
 
 func (s *badgerStorage) Commit(b *Batch) error {
-	if b.Size() > s.MaxBatch() {
-		return ErrTooLarge
-	}
-	if err := s.space.check(b.Size()); err != nil {
+	if err := s.Limits().check(b); err != nil {
 		return err
 	}
-	txn := s.db.NewTransaction(true)
+	if err := s.space.check(b.Size() + b.AheadSize()); err != nil {
+		return err
+	}
+	if err := s.require(b.Requires); err != nil {
+		return err
+	}
+	ahead, size := b.Ahead, b.AheadSize()
+	for size > 0 && size+b.Size() > storeLimits.Size {
+		n := prefix(ahead, storeLimits.Size)
+		if err := s.write(ahead[:n]); err != nil {
+			return err
+		}
+		size -= entriesSize(ahead[:n])
+		ahead = ahead[n:]
+	}
+	return s.write(ahead, b.Puts)
+}
+
+// prefix is how many of the first entries have at most size bytes together, but
+// at least one.
+func prefix(entries []Entry, size int) int {
+	for i, e := range entries {
+		if size -= e.size(); size < 0 && i > 0 {
+			return i
+		}
+	}
+	return len(entries)
+}
+
+// require checks the preconditions of a batch. There is one writer: what holds
+// now holds when the batch is written.
+func (s *badgerStorage) require(requires []Requirement) error {
+	txn := s.db.NewTransaction(false)
 	defer txn.Discard()
-	for _, r := range b.Requires {
+	for _, r := range requires {
 		value, err := get(txn, r.Key)
 		if err != nil && !errors.Is(err, ErrNotFound) {
-			return fmt.Errorf("%w: %w", ErrConflict, err)
+			return fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		if !r.holds(value, err == nil) {
 			return ErrConflict
 		}
 	}
-	for _, e := range b.Puts {
+	return nil
+}
+
+// write puts all entries in one synced transaction.
+func (s *badgerStorage) write(entries ...[]Entry) error {
+	txn := s.db.NewTransaction(true)
+	defer txn.Discard()
+	for _, e := range slices.Concat(entries...) {
 		if err := txn.Set(e.Key, e.Value); err != nil {
 			return fmt.Errorf("%w: %w", ErrTooLarge, err)
 		}

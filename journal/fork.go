@@ -48,16 +48,16 @@ func (j *Journal) fork(ctx context.Context, parent abi.SessionID, at abi.Seq, cr
 			Created: abi.NewTime(created).Time,
 			Parent:  parent,
 			At:      at,
-			Meta:    slices.Clone(c.Meta),
+			Meta:    append([]byte(nil), c.Meta...),
 			Head:    Head{Seq: records[0].Seq, Hash: records[0].Hash},
-			Summary: slices.Clone(c.Summary),
+			Summary: append([]byte(nil), c.Summary...),
 		}
 		if err := s.check(); err != nil {
 			return nil, err
 		}
 		sessions[i] = s
 		first = append(first, rows...)
-		jb.size += s.rowsSize(segs) + rowsSize(rows)
+		jb.size += s.rowsSize(segs) + entriesSize(rows)
 	}
 	jb.stage = func(st *stage) error {
 		if err := st.create(segs, sessions...); err != nil {
@@ -68,7 +68,7 @@ func (j *Journal) fork(ctx context.Context, parent abi.SessionID, at abi.Seq, cr
 		}
 		return nil
 	}
-	if err := j.doSized(ctx, jb); err != nil {
+	if err := j.writer.do(ctx, jb); err != nil {
 		return nil, err
 	}
 	return sessions, nil

@@ -28,20 +28,21 @@ func journalOn(t testing.TB, store Storage) *Journal {
 // watched is a Storage that keeps the batches it is given.
 type watched struct {
 	Storage
-	maxBatch int // 0: that of Storage
+	maxAhead int // 0: that of Storage
 	batches  [][]Entry
 }
 
 func (w *watched) Commit(b *Batch) error {
-	w.batches = append(w.batches, b.Puts)
+	w.batches = append(w.batches, slices.Concat(b.Ahead, b.Puts))
 	return w.Storage.Commit(b)
 }
 
-func (w *watched) MaxBatch() int {
-	if w.maxBatch > 0 {
-		return w.maxBatch
+func (w *watched) Limits() Limits {
+	l := w.Storage.Limits()
+	if w.maxAhead > 0 {
+		l.Ahead = w.maxAhead
 	}
-	return w.Storage.MaxBatch()
+	return l
 }
 
 // count is how many rows of each kind were put.
@@ -95,7 +96,7 @@ func TestM5_APageIsStoredOnce(t *testing.T) {
 // each of them everything that a stored row names is there, which also makes a
 // row's presence proof of all below it.
 func TestM4_NothingIsStoredBeforeWhatItNames(t *testing.T) {
-	w := &watched{Storage: newMemory(), maxBatch: 20_000}
+	w := &watched{Storage: newMemory(), maxAhead: 20_000}
 	j := journalOn(t, w)
 	w.batches = nil
 	m := pagesOf(300)

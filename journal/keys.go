@@ -138,7 +138,7 @@ func decodeMeta(uid abi.SessionID, row []byte) (s Session, segs []segment, err e
 	s.Created = time.UnixMicro(int64(d.uint64())).UTC()
 	s.Parent = abi.SessionID(d.bytes())
 	s.At = abi.Seq(d.uvarint())
-	s.Meta = slices.Clone(d.bytes())
+	s.Meta = append([]byte(nil), d.bytes()...)
 	for n := d.uvarint(); n > 0 && !d.bad; n-- {
 		segs = append(segs, segment{abi.SessionID(d.bytes()), abi.Seq(d.uvarint())})
 	}
@@ -168,7 +168,7 @@ func decodeHead(uid abi.SessionID, row []byte) (Head, []byte, error) {
 		Fence: abi.Fence(binary.BigEndian.Uint64(row[8:])),
 		Hash:  abi.Digest(row[16:headLen]),
 	}
-	return h, slices.Clone(row[headLen:]), nil
+	return h, append([]byte(nil), row[headLen:]...), nil
 }
 
 // recordHeader is the length of what stands before the line in a record's value.

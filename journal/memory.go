@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"hash/maphash"
 	"iter"
+	"slices"
 	"sync/atomic"
 )
 
@@ -26,11 +27,9 @@ type treapNode struct {
 
 func newMemory() *memory { return &memory{seed: maphash.MakeSeed()} }
 
-func (m *memory) MaxBatch() int { return maxBatch }
-
 func (m *memory) Commit(b *Batch) error {
-	if b.Size() > m.MaxBatch() {
-		return ErrTooLarge
+	if err := m.Limits().check(b); err != nil {
+		return err
 	}
 	root := m.root.Load()
 	for _, r := range b.Requires {
@@ -39,12 +38,14 @@ func (m *memory) Commit(b *Batch) error {
 			return ErrConflict
 		}
 	}
-	for _, e := range b.Puts {
+	for _, e := range slices.Concat(b.Ahead, b.Puts) {
 		root = root.with(e, maphash.Bytes(m.seed, e.Key))
 	}
 	m.root.Store(root)
 	return nil
 }
+
+func (m *memory) Limits() Limits { return storeLimits }
 
 func (m *memory) View() View { return memoryView{m.root.Load()} }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 )
 
@@ -16,9 +15,8 @@ const formatVersion = 1
 // Journal is one store and the rules that hold in it. It is safe for concurrent
 // use; each append is refused or atomic, and durable when it returns.
 type Journal struct {
-	store   Storage
-	writer  *writer
-	commits atomic.Uint64
+	store  Storage
+	writer *writer
 	// release gives back what Open took beside the store.
 	release func() error
 }
@@ -27,14 +25,15 @@ type Journal struct {
 type Options struct {
 	// FreeReserve is how many bytes of the disk stay free, beyond what the
 	// store may need to finish what it has begun: below it, writes are refused
-	// with ErrFull. Zero means 64 MB; negative, none.
+	// with ErrFull. Zero means 128 MB: a
+	// compaction may need that much. Negative means none.
 	FreeReserve int64
 	// LockWait is how long Open waits for another process to let go of the
 	// directory before it gives up with ErrLocked.
 	LockWait time.Duration
 }
 
-const defaultFreeReserve = 64 << 20
+const defaultFreeReserve = 128 << 20
 
 func (o Options) freeReserve() int64 {
 	if o.FreeReserve == 0 {
@@ -110,8 +109,8 @@ func New(store Storage, _ Options) (*Journal, error) {
 		return nil, err
 	}
 	j := &Journal{store: store, release: func() error { return nil }}
-	j.writer = newWriter(j.commit)
-	go j.writer.run(store)
+	j.writer = newWriter(store)
+	go j.writer.run()
 	return j, nil
 }
 
@@ -152,18 +151,10 @@ func (j *Journal) Close() error {
 }
 
 // Commits counts the synced commits to the storage since the journal was opened.
-func (j *Journal) Commits() uint64 { return j.commits.Load() }
+func (j *Journal) Commits() uint64 { return j.writer.commits.Load() }
 
 // Idle reports whether no append is waiting or being written.
 func (j *Journal) Idle() bool { return j.writer.idle() }
-
-func (j *Journal) commit(b *Batch) error {
-	err := j.store.Commit(b)
-	if err == nil {
-		j.commits.Add(1)
-	}
-	return err
-}
 
 // get is a point read of the newest state. It wraps ErrNotFound.
 func (j *Journal) get(key []byte) ([]byte, error) {

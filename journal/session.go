@@ -23,21 +23,13 @@ func (j *Journal) Create(ctx context.Context, s Session) (Session, error) {
 			size:  s.rowsSize(nil),
 			stage: func(st *stage) error { return st.create(nil, s) },
 		}
-		err = j.doSized(ctx, jb)
+		err = j.writer.do(ctx, jb)
 	}
 	if err != nil {
 		return Session{}, fmt.Errorf("create session %q: %w", s.UID, err)
 	}
-	s.Meta, s.Summary = slices.Clone(s.Meta), slices.Clone(s.Summary)
+	s.Meta, s.Summary = append([]byte(nil), s.Meta...), append([]byte(nil), s.Summary...)
 	return s, nil
-}
-
-// doSized is writer.do for a job that may be too large.
-func (j *Journal) doSized(ctx context.Context, jb *job) error {
-	if limit := j.store.MaxBatch(); jb.size > limit {
-		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, jb.size, limit)
-	}
-	return j.writer.do(ctx, jb)
 }
 
 func (s *Session) check() error {

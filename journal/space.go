@@ -20,7 +20,7 @@ type space struct {
 
 // walBytes is how far badger may fill a write-ahead file: it begins a new one
 // before the batch after the one that passes memtableBytes.
-const walBytes = memtableBytes + maxBatch + 64<<10
+const walBytes = memtableBytes * 5 / 4
 
 func newSpace(dir string, reserve int64) *space {
 	return &space{dir: dir, reserve: reserve, free: freeBytes}

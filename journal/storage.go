@@ -1,6 +1,9 @@
 package journal
 
-import "iter"
+import (
+	"fmt"
+	"iter"
+)
 
 // Storage is what a Journal keeps everything in: an ordered map of byte strings
 // that takes atomic batches and makes them durable. Open uses badger,
@@ -9,15 +12,16 @@ import "iter"
 // Views may be used while a Commit runs and from many goroutines, each view by
 // one at a time. Only one Commit runs at a time.
 type Storage interface {
-	// Commit checks b's requirements and applies all of b or nothing. It
+	// Commit checks b's requirements and applies all of b's puts or none. It
 	// returns nil only after b is on stable storage, and keeps the slices in b.
 	//
-	// An error that is ErrConflict (a requirement does not hold), ErrTooLarge or
-	// ErrFull says that nothing was written. After any other it is unknown what
+	// An error that is ErrConflict (a requirement does not hold), ErrCorrupt
+	// (its key cannot be read), ErrTooLarge (see Limits) or ErrFull says that
+	// none was written, though something of b.Ahead may have been. After any other it is unknown what
 	// was, and the Storage must not be written again.
 	Commit(b *Batch) error
-	// MaxBatch is the greatest Batch.Size that Commit takes.
-	MaxBatch() int
+	// Limits are the same at every call.
+	Limits() Limits
 	// View is a consistent view of what was committed before the call. It holds
 	// resources until it is closed.
 	View() View
@@ -40,13 +44,29 @@ type View interface {
 // Entry is a key and its value.
 type Entry struct{ Key, Value []byte }
 
+// Limits bound a batch.
+type Limits struct {
+	// Size is the greatest Batch.Size that a Storage takes, Ahead the greatest
+	// Batch.AheadSize.
+	Size, Ahead int
+}
+
+// storeLimits are those of both implementations here. Ahead has room for 8 MiB
+// of pages and their nodes.
+var storeLimits = Limits{Size: memtableBytes*15/100 - 4<<10, Ahead: 9 << 20}
+
 // Batch is a set of changes that a Storage applies together.
 type Batch struct {
+	// Ahead are entries that must be durable before or with Puts, one not
+	// before those in front of it. They are named by their content: writing
+	// one again, or without the rest, does no harm.
+	Ahead []Entry
 	// Puts are written in order; of two for one key the later counts.
 	Puts []Entry
 	// Requires must all hold in the state before the batch.
 	Requires []Requirement
 	size     int
+	ahead    int
 }
 
 // Requirement is a precondition of a Batch: the value of Key begins with
@@ -66,10 +86,35 @@ func (b *Batch) Put(e Entry) {
 	b.size += e.size()
 }
 
+// PutAhead adds entries to b.Ahead. The batch keeps the slices.
+func (b *Batch) PutAhead(entries ...Entry) {
+	b.Ahead = append(b.Ahead, entries...)
+	b.ahead += entriesSize(entries)
+}
+
+func entriesSize(entries []Entry) int {
+	n := 0
+	for _, e := range entries {
+		n += e.size()
+	}
+	return n
+}
+
 // Require adds a precondition.
 func (b *Batch) Require(key, prefix []byte) {
 	b.Requires = append(b.Requires, Requirement{key, prefix})
 }
 
-// Size is what the batch costs the Storage, in bytes.
+// Size is what the puts cost a Storage, in bytes.
 func (b *Batch) Size() int { return b.size }
+
+// AheadSize is what the entries ahead cost a Storage, in bytes.
+func (b *Batch) AheadSize() int { return b.ahead }
+
+// check reports ErrTooLarge for a batch beyond the limits.
+func (l Limits) check(b *Batch) error {
+	if b.size > l.Size || b.ahead > l.Ahead {
+		return fmt.Errorf("%w: a batch of %d bytes with %d ahead", ErrTooLarge, b.size, b.ahead)
+	}
+	return nil
+}

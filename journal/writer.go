@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/agentcell/agentcell/sdk/abi"
 )
@@ -39,7 +40,10 @@ const (
 // callers have queued, puts as much as fits into one batch, commits it with one
 // sync, and answers each.
 type writer struct {
-	commit func(*Batch) error
+	store  Storage
+	limits Limits
+	// commits counts those that succeeded.
+	commits atomic.Uint64
 
 	mu      sync.Mutex
 	wake    sync.Cond // queue or closing changed
@@ -56,9 +60,10 @@ type writer struct {
 // maxHeads bounds the cache of heads.
 const maxHeads = 16 << 10
 
-func newWriter(commit func(*Batch) error) *writer {
+func newWriter(store Storage) *writer {
 	w := &writer{
-		commit:  commit,
+		store:   store,
+		limits:  store.Limits(),
 		stopped: make(chan struct{}),
 		heads:   make(map[abi.SessionID]Head),
 	}
@@ -70,6 +75,9 @@ func newWriter(commit func(*Batch) error) *writer {
 // it, it is not taken back: ctx only ends the wait in the queue, so that an
 // error of ctx means that nothing was written.
 func (w *writer) do(ctx context.Context, jb *job) error {
+	if jb.size > w.limits.Size {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, jb.size, w.limits.Size)
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -118,7 +126,7 @@ func (w *writer) idle() bool {
 }
 
 // run writes until the writer is closed.
-func (w *writer) run(store Storage) {
+func (w *writer) run() {
 	defer close(w.stopped)
 	for {
 		jobs, ok := w.next()
@@ -126,8 +134,8 @@ func (w *writer) run(store Storage) {
 			return
 		}
 		for len(jobs) > 0 {
-			n := fitting(jobs, store.MaxBatch())
-			w.write(store, jobs[:n])
+			n := w.limits.fitting(jobs)
+			w.write(jobs[:n])
 			jobs = jobs[n:]
 		}
 	}
@@ -164,20 +172,13 @@ func (jb *job) finish(err error) {
 	close(jb.done)
 }
 
-// fullSize is the size of the job with all that goes ahead of it.
-func (jb *job) fullSize() int {
-	n := jb.size
-	for _, e := range jb.ahead {
-		n += e.size()
-	}
-	return n
-}
-
 // fitting is how many of the first jobs fit into one batch, but at least one.
-func fitting(jobs []*job, limit int) int {
-	total := 0
+func (l Limits) fitting(jobs []*job) int {
+	size, ahead := 0, 0
 	for i, jb := range jobs {
-		if total += jb.fullSize(); total > limit && i > 0 {
+		size += jb.size
+		ahead += entriesSize(jb.ahead)
+		if i > 0 && (size > l.Size || ahead > l.Ahead) {
 			return i
 		}
 	}
@@ -186,7 +187,7 @@ func fitting(jobs []*job, limit int) int {
 
 // write commits the jobs together and answers them. If the store refuses the
 // batch, each is tried alone, so that a job fails only by itself.
-func (w *writer) write(store Storage, jobs []*job) {
+func (w *writer) write(jobs []*job) {
 	if w.poisoned != nil {
 		for _, jb := range jobs {
 			jb.finish(fmt.Errorf("%w: %w", ErrPoisoned, w.poisoned))
@@ -194,12 +195,12 @@ func (w *writer) write(store Storage, jobs []*job) {
 		return
 	}
 	if len(jobs) == 1 {
-		if err := w.writeAhead(jobs[0], store.MaxBatch()); err != nil {
+		if err := w.writeAhead(jobs[0]); err != nil {
 			jobs[0].finish(err)
 			return
 		}
 	}
-	st := newStage(store, w.heads)
+	st := newStage(w.store, w.heads)
 	defer st.close()
 	ready := make([]*job, 0, len(jobs))
 	for _, jb := range jobs {
@@ -207,9 +208,7 @@ func (w *writer) write(store Storage, jobs []*job) {
 			jb.finish(err)
 			continue
 		}
-		for _, e := range jb.ahead {
-			st.batch.Put(e)
-		}
+		st.batch.PutAhead(jb.ahead...)
 		ready = append(ready, jb)
 	}
 	if len(ready) == 0 {
@@ -218,7 +217,7 @@ func (w *writer) write(store Storage, jobs []*job) {
 	err := w.commitBatch(st.batch)
 	if refused(err) && len(ready) > 1 {
 		for _, jb := range ready {
-			w.write(store, []*job{jb})
+			w.write([]*job{jb})
 		}
 		return
 	}
@@ -230,31 +229,30 @@ func (w *writer) write(store Storage, jobs []*job) {
 	}
 }
 
-// writeAhead commits what goes ahead of jb, if the two do not fit into one batch,
-// in batches of its own.
-func (w *writer) writeAhead(jb *job, limit int) error {
-	if jb.fullSize() <= limit {
-		return nil
-	}
-	b := new(Batch)
-	for _, e := range jb.ahead {
-		if b.Size() > 0 && b.Size()+e.size() > limit {
-			if err := w.commitBatch(b); err != nil {
-				return err
-			}
-			b = new(Batch)
+// writeAhead commits the most of what goes ahead of jb, in batches of its own,
+// if it does not fit into one batch with jb.
+func (w *writer) writeAhead(jb *job) error {
+	for entriesSize(jb.ahead) > w.limits.Ahead {
+		n := prefix(jb.ahead, w.limits.Ahead)
+		b := new(Batch)
+		b.PutAhead(jb.ahead[:n]...)
+		if err := w.commitBatch(b); err != nil {
+			return err
 		}
-		b.Put(e)
+		jb.ahead = jb.ahead[n:]
 	}
-	jb.ahead = nil
-	return w.commitBatch(b)
+	return nil
 }
 
 // commitBatch commits b. After an error that leaves open what was written it
 // poisons the writer.
 func (w *writer) commitBatch(b *Batch) error {
-	err := w.commit(b)
-	if err == nil || refused(err) {
+	err := w.store.Commit(b)
+	if err == nil {
+		w.commits.Add(1)
+		return nil
+	}
+	if refused(err) {
 		return err
 	}
 	w.poisoned = err
@@ -264,7 +262,12 @@ func (w *writer) commitBatch(b *Batch) error {
 
 // refused reports whether err says that nothing was written.
 func refused(err error) bool {
-	return errors.Is(err, ErrConflict) || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull)
+	for _, harmless := range []error{ErrConflict, ErrCorrupt, ErrTooLarge, ErrFull} {
+		if errors.Is(err, harmless) {
+			return true
+		}
+	}
+	return false
 }
 
 // remember keeps the heads that are now durable.
