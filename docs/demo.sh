@@ -15,7 +15,12 @@ fi
 say() { printf '\n%s# %s%s\n' "$dim" "$*" "$plain"; }
 run() {
 	printf '%s$ agentctl' "$bold"
-	printf ' %q' "$@"
+	for word in "$@"; do
+		case $word in
+		*[!A-Za-z0-9_,./=-]*) printf " '%s'" "$word" ;;
+		*) printf ' %s' "$word" ;;
+		esac
+	done
 	printf '%s\n' "$plain"
 	"$binary" "$@"
 }

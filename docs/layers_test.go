@@ -47,7 +47,7 @@ wiring -> *
 suite -> leaf
 tests -> suite
 guests -> leaf
-example.com/db <- middle suite
+example.com/db <- middle tests:top
 example.com/assert <- tests
 `)
 	if err != nil {
@@ -56,7 +56,7 @@ example.com/assert <- tests
 	house := []pkg{
 		{ImportPath: "leaf", Imports: []string{"fmt", "net/http"}},
 		{ImportPath: "middle", Imports: []string{"leaf", "example.com/db/v2"}},
-		{ImportPath: "top", Imports: []string{"middle", "leaf"}, TestImports: []string{"suite", "example.com/assert"}},
+		{ImportPath: "top", Imports: []string{"middle", "leaf"}, TestImports: []string{"suite", "example.com/assert", "example.com/db"}},
 		{ImportPath: "plugin/a"},
 		{ImportPath: "wiring", Imports: []string{"top", "plugin/a"}},
 		{ImportPath: "suite"},
@@ -106,6 +106,11 @@ example.com/assert <- tests
 			name:   "a prefix of a name is not the name",
 			native: with(pkg{ImportPath: "middle", Imports: []string{"example.com/dbx"}}),
 			want:   []string{"middle imports example.com/dbx, which layers.txt does not allow"},
+		},
+		{
+			name:   "a third-party module in the wrong test",
+			native: with(pkg{ImportPath: "leaf", TestImports: []string{"example.com/db"}}),
+			want:   []string{"a test of leaf imports example.com/db, which layers.txt does not allow"},
 		},
 		{
 			name:   "a third-party module where it must not be",
@@ -203,6 +208,9 @@ const (
 	guests = "guests"
 )
 
+// testsOf, before a package on the right of <-, stands for its test files.
+const testsOf = "tests:"
+
 func parseRules(text string) (rules, error) {
 	r := rules{may: map[string][]string{}, modules: map[string][]string{}}
 	for i, line := range strings.Split(text, "\n") {
@@ -228,6 +236,7 @@ func parseRules(text string) (rules, error) {
 	for _, named := range []map[string][]string{r.may, r.modules} {
 		for left, names := range named {
 			for _, name := range names {
+				name = strings.TrimPrefix(name, testsOf)
 				if r.line(name) == "" && !slices.ContainsFunc(r.order, func(other string) bool { return matches(name, other) }) {
 					return r, fmt.Errorf("%s names %s, which has no line", left, name)
 				}
@@ -281,7 +290,7 @@ func (r rules) check(native, guest []pkg) []string {
 			}
 		}
 		for _, path := range slices.Concat(p.TestImports, p.XTestImports) {
-			if path != p.ImportPath && !may[path] && !forTests[path] && !r.external(path, p.ImportPath) && !r.external(path, tests) {
+			if path != p.ImportPath && !may[path] && !forTests[path] && !r.external(path, p.ImportPath) && !r.external(path, tests) && !r.external(path, testsOf+p.ImportPath) {
 				sayf("a test of %s imports %s, which layers.txt does not allow", p.ImportPath, path)
 			}
 		}
