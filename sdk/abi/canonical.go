@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,84 +44,36 @@ func MarshalCanonical(v any) ([]byte, error) {
 	return Canonical(b)
 }
 
-// EncodeEvent returns the canonical form of e. A number that a JSON double
-// cannot hold is kept, as raw text, in Cell.Numbers (I2), whatever e has there; a
-// number that JSON cannot carry is refused.
-func EncodeEvent(e *Event) ([]byte, error) {
-	event, cell := *e, Cell{}
-	if e.Actor != nil && *e.Actor == (IdentityRef{}) {
-		event.Actor = nil
-	}
-	if e.Cell != nil {
-		cell = *e.Cell
-		cell.Numbers = nil
-		event.Cell = &cell
-	}
-	b, err := json.Marshal(&event)
-	if err != nil {
-		return nil, fmt.Errorf("encode event: %w", err)
-	}
-	c := canonicalizer{src: b, dst: make([]byte, 0, len(b)+64), lossy: map[string]string{}}
-	out, err := c.run()
-	if err != nil {
-		return nil, fmt.Errorf("encode event: %w", err)
-	}
-	if len(c.lossy) == 0 {
-		return out, nil
-	}
-	cell.Numbers = c.lossy
-	event.Cell = &cell
-	return MarshalCanonical(&event)
-}
-
-// DecodeEvent reads an encoded event and puts the numbers of Cell.Numbers back
-// in their places. Numbers that do not belong there are refused.
-func DecodeEvent(b []byte) (*Event, error) {
-	e := new(Event)
-	if err := json.Unmarshal(b, e); err != nil {
-		return nil, fmt.Errorf("decode event: %w", err)
-	}
-	if e.Cell == nil || len(e.Cell.Numbers) == 0 {
-		return e, nil
-	}
-	restored, err := restoreNumbers(b, e.Cell.Numbers)
-	if err != nil {
-		return nil, fmt.Errorf("decode event: %w", err)
-	}
-	e = new(Event)
-	if err := json.Unmarshal(restored, e); err != nil {
-		return nil, fmt.Errorf("decode event: %w", err)
-	}
-	if e.Cell.Numbers = nil; reflect.ValueOf(*e.Cell).IsZero() {
-		e.Cell = nil
-	}
-	return e, nil
-}
-
-// restoreNumbers writes raw numbers, given by their JSON Pointers, to their
-// places in src.
-func restoreNumbers(src []byte, numbers map[string]string) ([]byte, error) {
-	c := canonicalizer{src: src, dst: make([]byte, 0, len(src)), restore: numbers}
-	restored, err := c.run()
-	if err == nil && c.restored != len(numbers) {
-		err = c.errorf("numbers are kept for places that have none")
-	}
-	return restored, err
-}
-
 // canonicalizer reads src once and writes its canonical form to dst.
 type canonicalizer struct {
-	src  []byte
-	pos  int
-	dst  []byte
-	path []string // raw pointer segments, kept only for lossy and restore
+	src []byte
+	pos int
+	dst []byte
 
-	// lossy, if set, collects the raw text of numbers that a double changes.
-	lossy map[string]string
+	members []member  // of the objects being read, outermost first
+	ordered []byte    // where sort works
+	path    []segment // of the value being read, kept only if a number may need it
+
+	// collect says to put the raw text of numbers that a double changes into
+	// lossy, which stays nil while there are none.
+	collect bool
+	lossy   map[string]string
 	// restore, if set, has raw numbers to write instead of what stands there;
 	// restored counts those written.
 	restore  map[string]string
 	restored int
+}
+
+// member is a name of an object, and where in dst it stands with its value.
+type member struct {
+	name       []byte
+	start, end int
+}
+
+// segment is one step of a JSON Pointer: a name, or else an index.
+type segment struct {
+	name  []byte
+	index int
 }
 
 func (c *canonicalizer) run() ([]byte, error) {
@@ -159,7 +110,7 @@ func (c *canonicalizer) peek() byte {
 	return 0
 }
 
-func (c *canonicalizer) tracks() bool { return c.lossy != nil || c.restore != nil }
+func (c *canonicalizer) tracks() bool { return c.collect || c.restore != nil }
 
 func (c *canonicalizer) value(depth int) error {
 	if depth > MaxDepth {
@@ -197,7 +148,7 @@ func (c *canonicalizer) array(depth int) error {
 	}
 	for i := 0; ; i++ {
 		if c.tracks() {
-			c.path = append(c.path, strconv.Itoa(i))
+			c.path = append(c.path, segment{index: i})
 		}
 		c.space()
 		if err := c.value(depth + 1); err != nil {
@@ -221,12 +172,6 @@ func (c *canonicalizer) array(depth int) error {
 	}
 }
 
-// member is one name and value of an object, as a range of dst.
-type member struct {
-	name       string
-	start, end int
-}
-
 func (c *canonicalizer) object(depth int) error {
 	c.pos++
 	c.dst = append(c.dst, '{')
@@ -236,44 +181,14 @@ func (c *canonicalizer) object(depth int) error {
 		c.dst = append(c.dst, '}')
 		return nil
 	}
-	first := len(c.dst)
-	var room [12]member
-	members, sorted := room[:0], true
+	if c.members == nil {
+		c.members = make([]member, 0, 24)
+	}
+	first, outer := len(c.dst), len(c.members)
 	for {
-		c.space()
-		if c.peek() != '"' {
-			return c.errorf("want a name")
-		}
-		start := len(c.dst)
-		name, err := c.str()
-		if err != nil {
+		if err := c.member(depth); err != nil {
 			return err
 		}
-		c.space()
-		if c.peek() != ':' {
-			return c.errorf("want ':'")
-		}
-		c.pos++
-		c.dst = append(c.dst, ':')
-		if c.tracks() {
-			c.path = append(c.path, name)
-		}
-		c.space()
-		if err := c.value(depth + 1); err != nil {
-			return err
-		}
-		if c.tracks() {
-			c.path = c.path[:len(c.path)-1]
-		}
-		if n := len(members); n > 0 && sorted {
-			switch order := compareUTF16(members[n-1].name, name); {
-			case order == 0:
-				return c.errorf("the name %.40q stands twice", name)
-			case order > 0:
-				sorted = false
-			}
-		}
-		members = append(members, member{name, start, len(c.dst)})
 		c.space()
 		switch c.peek() {
 		case ',':
@@ -287,35 +202,77 @@ func (c *canonicalizer) object(depth int) error {
 		}
 		break
 	}
-	if !sorted {
-		if err := c.sort(members, first); err != nil {
-			return err
-		}
+	if err := c.sort(c.members[outer:], first); err != nil {
+		return err
 	}
+	c.members = c.members[:outer]
 	c.dst = append(c.dst, '}')
+	return nil
+}
+
+// member reads one name and its value.
+func (c *canonicalizer) member(depth int) error {
+	c.space()
+	if c.peek() != '"' {
+		return c.errorf("want a name")
+	}
+	start := len(c.dst)
+	name, err := c.str()
+	if err != nil {
+		return err
+	}
+	c.space()
+	if c.peek() != ':' {
+		return c.errorf("want ':'")
+	}
+	c.pos++
+	c.dst = append(c.dst, ':')
+	if c.tracks() {
+		c.path = append(c.path, segment{name: name})
+	}
+	c.space()
+	if err := c.value(depth + 1); err != nil {
+		return err
+	}
+	if c.tracks() {
+		c.path = c.path[:len(c.path)-1]
+	}
+	c.members = append(c.members, member{name, start, len(c.dst)})
 	return nil
 }
 
 // sort puts the members, which fill dst from first, in their canonical order.
 func (c *canonicalizer) sort(members []member, first int) error {
-	slices.SortFunc(members, func(a, b member) int { return compareUTF16(a.name, b.name) })
-	ordered := make([]byte, 0, len(c.dst)-first)
+	byName := func(a, b member) int { return compareUTF16(a.name, b.name) }
+	inOrder := slices.IsSortedFunc(members, byName)
+	if !inOrder {
+		slices.SortFunc(members, byName)
+	}
+	for i := 1; i < len(members); i++ {
+		if bytes.Equal(members[i-1].name, members[i].name) {
+			return c.errorf("the name %.40q stands twice", members[i].name)
+		}
+	}
+	if inOrder {
+		return nil
+	}
+	if c.ordered == nil {
+		c.ordered = make([]byte, 0, len(c.src))
+	}
+	c.ordered = c.ordered[:0]
 	for i, m := range members {
 		if i > 0 {
-			if members[i-1].name == m.name {
-				return c.errorf("the name %.40q stands twice", m.name)
-			}
-			ordered = append(ordered, ',')
+			c.ordered = append(c.ordered, ',')
 		}
-		ordered = append(ordered, c.dst[m.start:m.end]...)
+		c.ordered = append(c.ordered, c.dst[m.start:m.end]...)
 	}
-	copy(c.dst[first:], ordered)
+	copy(c.dst[first:], c.ordered)
 	return nil
 }
 
 // compareUTF16 orders strings by their UTF-16 units, as JCS asks. That is the
 // order of bytes except between astral characters and U+E000 to U+FFFF.
-func compareUTF16(a, b string) int {
+func compareUTF16(a, b []byte) int {
 	i := 0
 	for i < len(a) && i < len(b) && a[i] == b[i] {
 		i++
@@ -324,13 +281,13 @@ func compareUTF16(a, b string) int {
 		i--
 	}
 	if i < len(a) && i < len(b) {
-		ra, _ := utf8.DecodeRuneInString(a[i:])
-		rb, _ := utf8.DecodeRuneInString(b[i:])
+		ra, _ := utf8.DecodeRune(a[i:])
+		rb, _ := utf8.DecodeRune(b[i:])
 		if (ra > 0xFFFF) != (rb > 0xFFFF) {
 			return int(unit(ra)) - int(unit(rb))
 		}
 	}
-	return strings.Compare(a[i:], b[i:])
+	return bytes.Compare(a[i:], b[i:])
 }
 
 // unit is the first UTF-16 unit of r.
@@ -341,8 +298,9 @@ func unit(r rune) rune {
 	return r
 }
 
-// str copies a string in its canonical form and returns what it says.
-func (c *canonicalizer) str() (string, error) {
+// str copies a string in its canonical form and returns what it says, which
+// may be a part of src.
+func (c *canonicalizer) str() ([]byte, error) {
 	start := c.pos
 	c.pos++
 	for c.pos < len(c.src) {
@@ -350,45 +308,45 @@ func (c *canonicalizer) str() (string, error) {
 		case b == '"':
 			raw := c.src[start+1 : c.pos]
 			if !utf8.Valid(raw) {
-				return "", c.errorf("a string is not UTF-8")
+				return nil, c.errorf("a string is not UTF-8")
 			}
 			c.pos++
 			c.dst = append(c.dst, c.src[start:c.pos]...)
-			return string(raw), nil
+			return raw, nil
 		case b == '\\':
 			return c.escaped(start)
 		case b < 0x20:
-			return "", c.errorf("a control character in a string")
+			return nil, c.errorf("a control character in a string")
 		default:
 			c.pos++
 		}
 	}
-	return "", c.errorf("a string without end")
+	return nil, c.errorf("a string without end")
 }
 
 // escaped is str for a string that has escapes, from its opening quote.
-func (c *canonicalizer) escaped(start int) (string, error) {
+func (c *canonicalizer) escaped(start int) ([]byte, error) {
 	text := append([]byte(nil), c.src[start+1:c.pos]...)
 	for {
 		if c.pos >= len(c.src) {
-			return "", c.errorf("a string without end")
+			return nil, c.errorf("a string without end")
 		}
 		b := c.src[c.pos]
 		c.pos++
 		switch {
 		case b == '"':
 			if !utf8.Valid(text) {
-				return "", c.errorf("a string is not UTF-8")
+				return nil, c.errorf("a string is not UTF-8")
 			}
 			c.dst = appendString(c.dst, text)
-			return string(text), nil
+			return text, nil
 		case b == '\\':
 			var err error
 			if text, err = c.escape(text); err != nil {
-				return "", err
+				return nil, err
 			}
 		case b < 0x20:
-			return "", c.errorf("a control character in a string")
+			return nil, c.errorf("a control character in a string")
 		default:
 			text = append(text, b)
 		}
@@ -469,8 +427,13 @@ func (c *canonicalizer) number() error {
 	if !c.scanNumber() {
 		return c.errorf("a malformed number")
 	}
-	raw := string(c.src[start:c.pos])
-	short, err := shortest(raw)
+	raw := c.src[start:c.pos]
+	if c.restore == nil && isSmall(raw) {
+		c.dst = append(c.dst, raw...)
+		return nil
+	}
+	text := string(raw)
+	short, err := shortest(text)
 	if err != nil {
 		return c.errorf("%v", err)
 	}
@@ -484,10 +447,18 @@ func (c *canonicalizer) number() error {
 		return nil
 	}
 	c.dst = append(c.dst, short...)
-	if c.lossy != nil && decimal(raw) != decimal(short) {
-		c.lossy[c.pointer()] = raw
+	if c.collect && decimal(text) != decimal(short) {
+		if c.lossy == nil {
+			c.lossy = map[string]string{}
+		}
+		c.lossy[c.pointer()] = text
 	}
 	return nil
+}
+
+// isSmall reports whether a number is plainly its own shortest text.
+func isSmall(raw []byte) bool {
+	return len(raw) <= 15 && !bytes.ContainsAny(raw, ".eE") && string(raw) != "-0"
 }
 
 // kept is the raw text to restore at the place that is being read.
@@ -501,9 +472,6 @@ func (c *canonicalizer) kept() (string, bool) {
 
 // shortest is the shortest text of the double nearest to raw.
 func shortest(raw string) (string, error) {
-	if len(raw) <= 15 && raw != "-0" && !strings.ContainsAny(raw, ".eE") {
-		return raw, nil
-	}
 	f, err := strconv.ParseFloat(raw, 64)
 	if err != nil {
 		return "", fmt.Errorf("%.40s is outside the range of a double", raw)
@@ -551,10 +519,15 @@ func isNumber(s string) bool {
 
 // pointer is the JSON Pointer of the value being read.
 func (c *canonicalizer) pointer() string {
+	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	var b strings.Builder
 	for _, segment := range c.path {
 		b.WriteByte('/')
-		b.WriteString(strings.ReplaceAll(strings.ReplaceAll(segment, "~", "~0"), "/", "~1"))
+		if segment.name == nil {
+			b.WriteString(strconv.Itoa(segment.index))
+		} else {
+			b.WriteString(escape.Replace(string(segment.name)))
+		}
 	}
 	return b.String()
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -136,23 +135,26 @@ type Time struct{ time.Time }
 func NewTime(t time.Time) Time { return Time{t.UTC().Truncate(time.Microsecond)} }
 
 // String is the RFC 3339 form.
-func (t Time) String() string {
-	const seconds = "2006-01-02T15:04:05"
-	u := t.UTC().Truncate(time.Microsecond)
-	s := u.Format(seconds)
-	if us := u.Nanosecond() / 1000; us != 0 {
-		f := fmt.Sprintf("%06d", us)
-		s += "." + strings.TrimSuffix(f, "000")
-	}
-	return s + "Z"
-}
+func (t Time) String() string { return string(t.append(nil)) }
 
 // MarshalJSON writes the RFC 3339 form.
 func (t Time) MarshalJSON() ([]byte, error) {
 	if y := t.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("time: year %d is outside 1 to 9999", y)
 	}
-	return []byte(`"` + t.String() + `"`), nil
+	return append(t.append([]byte{'"'}), '"'), nil
+}
+
+func (t Time) append(b []byte) []byte {
+	u := t.UTC().Truncate(time.Microsecond)
+	layout := "2006-01-02T15:04:05.000000Z"
+	switch us := u.Nanosecond() / 1000; {
+	case us == 0:
+		layout = "2006-01-02T15:04:05Z"
+	case us%1000 == 0:
+		layout = "2006-01-02T15:04:05.000Z"
+	}
+	return u.AppendFormat(b, layout)
 }
 
 // UnmarshalJSON reads RFC 3339 and truncates to microseconds.
