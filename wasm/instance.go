@@ -164,6 +164,9 @@ func (s *snapshotPages) ReadPage(index uint32, dst []byte) error {
 func (in *Instance) Status() Status {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if in.status == Ready && in.cell.module.engine.ctx.Err() != nil {
+		return Stopped // with its engine
+	}
 	return in.status
 }
 
