@@ -34,8 +34,11 @@ agentctl: harnesses
 demo: agentctl ## build everything and run the main job in a scratch directory
 	@docs/demo.sh $(AGENTCTL)
 
-test: harnesses ## run all tests, then those of packages with goroutines under the race detector
-	go test ./runtimes/wasm # fills the compile cache before packages run side by side
+# Packages are tested side by side, so each harness is compiled before.
+test: agentctl ## run all tests, then those of packages with goroutines under the race detector
+	@for module in $(HARNESSES); do \
+		AGENTCELL_CACHE=$(AGENTCELL_TEST_CACHE) $(AGENTCTL) --data bin/test-data --quiet harness inspect $$module >/dev/null || exit 1; \
+	done
 	go test ./...
 	$(MAKE) --no-print-directory race
 
