@@ -65,7 +65,7 @@ func open(dir string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := openBadger(dir, o.freeReserve())
+	store, err := openStore(dir, o)
 	if err != nil {
 		return nil, errors.Join(accessError(err), lock.Close())
 	}
@@ -75,6 +75,13 @@ func open(dir string, o Options) (*Journal, error) {
 	}
 	j.release = lock.Close
 	return j, nil
+}
+
+func openStore(dir string, o Options) (*badgerStorage, error) {
+	if err := removeEmptyLogs(dir); err != nil {
+		return nil, err
+	}
+	return openBadger(dir, o.freeReserve())
 }
 
 // checkDir refuses a directory that has files but no store, before anything is
