@@ -46,6 +46,7 @@ plugin/* -> leaf
 wiring -> *
 suite -> leaf
 tests -> suite
+tests:plugin/a -> wiring
 guests -> leaf
 example.com/db <- middle tests:top
 example.com/assert <- tests
@@ -57,7 +58,7 @@ example.com/assert <- tests
 		{ImportPath: "leaf", Imports: []string{"fmt", "net/http"}},
 		{ImportPath: "middle", Imports: []string{"leaf", "example.com/db/v2"}},
 		{ImportPath: "top", Imports: []string{"middle", "leaf"}, TestImports: []string{"suite", "example.com/assert", "example.com/db"}},
-		{ImportPath: "plugin/a"},
+		{ImportPath: "plugin/a", XTestImports: []string{"wiring"}},
 		{ImportPath: "wiring", Imports: []string{"top", "plugin/a"}},
 		{ImportPath: "suite"},
 	}
@@ -128,6 +129,7 @@ example.com/assert <- tests
 			want: []string{
 				"wiring imports plugin/a, which layers.txt does not allow",
 				"layers.txt has a line for plugin/*, which does not exist",
+				"layers.txt has a line for tests:plugin/a, which does not exist",
 			},
 		},
 		{
@@ -208,7 +210,7 @@ const (
 	guests = "guests"
 )
 
-// testsOf, before a package on the right of <-, stands for its test files.
+// testsOf, before a package, stands for its test files.
 const testsOf = "tests:"
 
 func parseRules(text string) (rules, error) {
@@ -282,15 +284,15 @@ func (r rules) check(native, guest []pkg) []string {
 			sayf("%s has no line in layers.txt", p.ImportPath)
 			continue
 		}
-		used[line] = true
-		may := r.reach(line, native)
+		used[line], used[testsOf+p.ImportPath] = true, true
+		may, inTests := r.reach(line, native), r.reach(testsOf+p.ImportPath, native)
 		for _, path := range p.Imports {
 			if !may[path] && !r.external(path, p.ImportPath) {
 				sayf("%s imports %s, which layers.txt does not allow", p.ImportPath, path)
 			}
 		}
 		for _, path := range slices.Concat(p.TestImports, p.XTestImports) {
-			if path != p.ImportPath && !may[path] && !forTests[path] && !r.external(path, p.ImportPath) && !r.external(path, tests) && !r.external(path, testsOf+p.ImportPath) {
+			if path != p.ImportPath && !may[path] && !forTests[path] && !inTests[path] && !r.external(path, p.ImportPath) && !r.external(path, tests) && !r.external(path, testsOf+p.ImportPath) {
 				sayf("a test of %s imports %s, which layers.txt does not allow", p.ImportPath, path)
 			}
 		}
