@@ -16,28 +16,75 @@ type space struct {
 	// blocks are claimed.
 	newest int
 	free   func(dir string) (int64, error)
+	// tables is the size of badger's tables, once it is open.
+	tables func() int64
 }
 
 // walBytes is how far badger may fill a write-ahead file: it begins a new one
 // before the batch after the one that passes memtableBytes.
 const walBytes = memtableBytes * 5 / 4
 
+const (
+	// unflushedBytes is what badger may hold in memory and will write as tables.
+	unflushedBytes = (numMemtables + 1) * memtableBytes
+	// compactBytes bounds what the compactions of one moment write before they
+	// remove what they read.
+	compactBytes = 512 << 20
+)
+
 func newSpace(dir string, reserve int64) *space {
 	return &space{dir: dir, reserve: reserve, free: freeBytes}
 }
 
-// check reports ErrFull if a batch of size bytes could leave too little: it may
-// make badger begin a write-ahead file, and write the full one as a table.
+// check reports ErrFull if a batch of size bytes could leave too little for
+// badger to finish what it has begun and what the batch may make it begin: a
+// write-ahead file, tables of what is in memory, and their compaction, which has
+// old and new tables side by side.
 func (s *space) check(size int) error {
+	compact := min(s.tables()+unflushedBytes, compactBytes)
+	return s.need(int64(size)+walBytes+unflushedBytes+compact+s.reserve, "a write")
+}
+
+// checkOpen is check for the opening of what may be a killed process's store:
+// its write-ahead files become tables, and these are compacted.
+func (s *space) checkOpen() error {
+	logs, err := s.sizes("*.mem", walBytes)
+	if err != nil {
+		return err
+	}
+	tables, err := s.sizes("*.sst", compactBytes)
+	if err != nil {
+		return err
+	}
+	return s.need(walBytes+logs+min(logs+tables, compactBytes), "opening it")
+}
+
+func (s *space) need(bytes int64, what string) error {
 	free, err := s.free(s.dir)
 	if err != nil {
 		return fmt.Errorf("%w: free space of %q: %w", ErrFull, s.dir, err)
 	}
-	need := int64(size) + walBytes + memtableBytes + s.reserve
-	if free < need {
-		return fmt.Errorf("%w: %q has %d MB free, and a write needs %d MB to be safe", ErrFull, s.dir, free>>20, need>>20)
+	if free < bytes {
+		return fmt.Errorf("%w: %q has %d MB free, and %s needs %d MB to be safe", ErrFull, s.dir, free>>20, what, bytes>>20)
 	}
 	return nil
+}
+
+// sizes adds up the sizes of files, of each at most limit.
+func (s *space) sizes(pattern string, limit int64) (int64, error) {
+	names, err := filepath.Glob(filepath.Join(s.dir, pattern))
+	if err != nil {
+		return 0, err
+	}
+	total := int64(0)
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil {
+			return 0, err
+		}
+		total += min(info.Size(), limit)
+	}
+	return total, nil
 }
 
 // open claims the write-ahead file that badger, just opened, writes to.
