@@ -36,8 +36,8 @@
 //   - Goroutines run, one at a time, while Run does, and their order is
 //     repeated exactly. What is still running when Run returns stands still and, in
 //     a harness that holds memory, goes on with the next turn, which is rarely
-//     wanted: wait for them. If all of them block, the Go runtime exits and
-//     the turn fails; so does a panic in a goroutine other than Run's.
+//     wanted: wait for them. If all of them block, or one other than Run's
+//     panics, the Go runtime aborts and the turn ends FAILED by a trap.
 //   - math/rand's top-level functions and the seeds of maps are drawn once,
 //     before the module's golden image is taken, so every session and every
 //     fork has the same ones. Turn.Rand differs in each turn and each fork (M6).
