@@ -15,6 +15,9 @@ import (
 // have 15 % of it, of which storeLimits leaves a little to badger itself.
 const memtableBytes = 16 << 20
 
+// numMemtables is how many full memtables may wait to become tables.
+const numMemtables = 2
+
 // badgerOptions are for a store that is opened and closed by every command, and
 // whose every commit is one synced transaction. All values stay in the tree: the
 // value log has its own sync, whose failure badger does not report, and a file
@@ -31,7 +34,7 @@ func badgerOptions(dir string) badger.Options {
 		WithIndexCacheSize(0).
 		WithNumVersionsToKeep(1).
 		WithMemTableSize(memtableBytes).
-		WithNumMemtables(2).
+		WithNumMemtables(numMemtables).
 		WithNumLevelZeroTables(4).
 		WithNumLevelZeroTablesStall(8).
 		WithNumCompactors(2).
@@ -51,15 +54,28 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 	if err := removeEmptyLogs(dir); err != nil {
 		return nil, err
 	}
+	space := newSpace(dir, reserve)
+	if err := space.checkOpen(); err != nil {
+		return nil, err
+	}
 	db, err := badger.Open(badgerOptions(dir))
 	if err != nil {
 		return nil, err
 	}
-	s := &badgerStorage{db: db, space: newSpace(dir, reserve)}
+	s := &badgerStorage{db: db, space: space}
+	s.space.tables = s.tableBytes
 	if err := s.space.open(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
+}
+
+func (s *badgerStorage) tableBytes() int64 {
+	size := int64(0)
+	for _, level := range s.db.Levels() {
+		size += level.Size
+	}
+	return size
 }
 
 func (s *badgerStorage) Limits() Limits { return storeLimits }

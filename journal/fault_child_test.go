@@ -8,10 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -61,11 +60,7 @@ type child struct {
 // args are the directory, a number that its project and randomness come from,
 // and that of an earlier child whose sessions it continues.
 func faultChild(mode string, args []string) error {
-	reserve, err := strconv.ParseInt(os.Getenv("AGENTCELL_JOURNAL_RESERVE"), 10, 64)
-	if err != nil {
-		reserve = -1
-	}
-	j, err := Open(args[0], Options{FreeReserve: reserve, LockWait: 10 * time.Second})
+	j, err := Open(args[0], Options{FreeReserve: -1, LockWait: 10 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -75,9 +70,11 @@ func faultChild(mode string, args []string) error {
 	case "concurrent":
 		return c.concurrent(args[2])
 	case "serial":
-		return c.serial(args[2])
-	case "fill":
-		return c.fill()
+		return c.serial(args[2], math.MaxInt)
+	case "forty":
+		return errors.Join(c.serial("", 40), j.Close())
+	case "commands":
+		return c.commands()
 	}
 	return fmt.Errorf("unknown mode %q", mode)
 }
@@ -128,12 +125,12 @@ func (c *child) concurrent(earlier string) error {
 
 // serial appends to several sessions in turn and announces each append, so that
 // appends have an order.
-func (c *child) serial(earlier string) error {
+func (c *child) serial(earlier string, count int) error {
 	sessions, err := c.sessions(3, earlier)
 	if err != nil {
 		return err
 	}
-	for {
+	for range count {
 		s := sessions[c.n%len(sessions)]
 		n := c.next()
 		c.say(ack{Begin: true, N: n})
@@ -143,43 +140,49 @@ func (c *child) serial(earlier string) error {
 		}
 		c.say(a)
 	}
+	return nil
 }
 
-// fill does what the lines of its standard input say: "append" once, "fill"
-// until the journal refuses, "image N" of N megabytes.
-func (c *child) fill() error {
+// commands does what the lines of its standard input say: "append N" a batch with
+// an image of N new pages, "fill N" that until the journal is full, "read" all
+// there is. It goes on after ErrFull.
+func (c *child) commands() error {
 	sessions, err := c.sessions(1, "")
 	if err != nil {
 		return err
 	}
 	s := sessions[0]
-	s.pages = 2000
-	commands := bufio.NewScanner(os.Stdin)
-	for commands.Scan() {
-		word, size, _ := strings.Cut(commands.Text(), " ")
-		for {
-			if word == "image" {
-				mb, err := strconv.Atoi(size)
-				if err != nil {
-					return err
-				}
-				s.pages = uint32(mb << 20 / abi.PageSize)
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var word string
+		if _, err := fmt.Sscan(lines.Text(), &word, &s.pages); err != nil {
+			return err
+		}
+		for again := true; again; {
+			a, err := ack{}, error(nil)
+			if word == "read" {
+				err = s.read()
+			} else {
+				a, err = s.append(c.next())
 			}
-			a, err := s.append(c.next())
-			if err != nil {
-				a = ack{Error: err.Error()}
-				if !errors.Is(err, ErrFull) {
-					return err
-				}
+			if errors.Is(err, ErrFull) {
+				a.Error = err.Error()
+			} else if err != nil {
+				return err
 			}
 			c.say(a)
-			if word != "fill" || err != nil {
-				break
-			}
+			again = word == "fill" && err == nil
 		}
-		s.pages = 1
 	}
 	return c.j.Close()
+}
+
+// read reads the session's records and its image.
+func (s *childSession) read() error {
+	if _, _, err := s.c.j.Verify(context.Background(), s.uid, VerifyOptions{}); err != nil {
+		return err
+	}
+	return readAll(s.c.j, s.image.Root())
 }
 
 // sessions makes count sessions in the child's project, or continues those of

@@ -1,0 +1,229 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAcknowledgedMeansSynced_Traced traces a child: between the line that announces an
+// append and the one that acknowledges it, the write-ahead file was synced, in a
+// call that began after the one and returned before the other (I6).
+func TestAcknowledgedMeansSynced_Traced(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err == nil {
+		err = exec.Command(strace, "-o", os.DevNull, "true").Run()
+	}
+	if err != nil {
+		require(t, fmt.Sprintf("strace, and to be allowed to trace: %v", err))
+	}
+	dir := t.TempDir()
+	log := filepath.Join(dir, "trace")
+	calls := "trace=mmap,msync,fsync,fdatasync,write"
+	p := startChild(t, []string{strace, "-f", "-y", "-e", calls, "-o", log}, "forty", filepath.Join(dir, "journal"), "run", "")
+	acks := 0
+	for a := range p.acks {
+		if a.Seq > 0 {
+			acks++
+		}
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, &p.stderr)
+	}
+	trace, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s syncs
+	for line := range strings.Lines(string(trace)) {
+		if err := s.line(line); err != nil {
+			t.Fatalf("%v\n%s", err, trace)
+		}
+	}
+	if s.acks != acks || acks != 40 {
+		t.Fatalf("the trace has %d acknowledgements, the pipe had %d, want 40", s.acks, acks)
+	}
+}
+
+// syncs reads a trace.
+type syncs struct {
+	logs    map[string]bool // addresses at which write-ahead files are mapped
+	begun   bool            // an append was announced and not acknowledged yet
+	pending map[string]bool // threads in a sync that began after that
+	synced  bool            // such a sync has returned
+	acks    int
+}
+
+var (
+	traceMap     = regexp.MustCompile(`mmap\(.*MAP_SHARED, \d+<[^>]*\.mem>, 0\) += (0x[0-9a-f]+)`)
+	traceSync    = regexp.MustCompile(`^(\d+) +(?:msync\((0x[0-9a-f]+), |f(?:data)?sync\(\d+<[^>]*\.mem>)`)
+	traceResumed = regexp.MustCompile(`^(\d+) +<\.\.\. (?:msync|fsync|fdatasync) resumed>.* = 0\n`)
+)
+
+func (s *syncs) line(line string) error {
+	if s.logs == nil {
+		s.logs, s.pending = map[string]bool{}, map[string]bool{}
+	}
+	if m := traceMap.FindStringSubmatch(line); m != nil {
+		s.logs[m[1]] = true
+	}
+	if m := traceSync.FindStringSubmatch(line); m != nil && s.begun && (m[2] == "" || s.logs[m[2]]) {
+		s.pending[m[1]] = strings.Contains(line, "<unfinished")
+		s.synced = s.synced || strings.HasSuffix(line, " = 0\n")
+	}
+	if m := traceResumed.FindStringSubmatch(line); m != nil && s.pending[m[1]] {
+		s.synced = true
+	}
+	switch {
+	case strings.Contains(line, `write(1<pipe:`) && strings.Contains(line, `\"Begin\":true`):
+		s.begun, s.synced = true, false
+		clear(s.pending)
+	case strings.Contains(line, `write(1<pipe:`) && s.begun:
+		if !s.synced {
+			return fmt.Errorf("acknowledged before it was synced: %s", line)
+		}
+		s.begun = false
+		s.acks++
+	}
+	return nil
+}
+
+// mountSmall mounts a file system of size megabytes.
+func mountSmall(t *testing.T, size int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", size)); err != nil {
+		require(t, fmt.Sprintf("to be allowed to mount a tmpfs: %v", err))
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// filler takes up size megabytes of dir's file system, or all that is left if
+// size is 0.
+func filler(t *testing.T, dir string, size int) string {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	chunk := make([]byte, 1<<20)
+	for i := 0; size == 0 || i < size; i++ {
+		if _, err := f.Write(chunk); errors.Is(err, unix.ENOSPC) && size == 0 {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f.Name()
+}
+
+func (p *process) say(format string, args ...any) {
+	p.t.Helper()
+	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {
+		p.t.Fatalf("the child ended: %v\n%s", p.cmd.Wait(), &p.stderr)
+	}
+}
+
+// TestFullDisk has a child append until the disk is full, with batches of several
+// sizes. It never dies; what it was told is durable stays readable; once there
+// is room again it goes on (S3).
+func TestFullDisk(t *testing.T) {
+	for _, pages := range []int{20, 700, 3000} {
+		t.Run(fmt.Sprintf("%d pages", pages), func(t *testing.T) {
+			disk := mountSmall(t, 360)
+			fill := filler(t, disk, 100)
+			dir := filepath.Join(disk, "journal")
+			p := startChild(t, nil, "commands", dir, "run", "")
+			c := newChecker(t)
+			p.next()
+			acks := 0
+			fillUp := func() {
+				p.say("fill %d", pages)
+				a := p.next()
+				for ; a.Error == ""; a = p.next() {
+					c.add([]ack{a})
+					acks++
+				}
+				t.Logf("%d appends; %s", acks, a.Error)
+			}
+			p.say("append 1")
+			if a := p.next(); a.Error != "" {
+				t.Fatal(a.Error)
+			}
+			fillUp()
+			p.say("read 0")
+			if a := p.next(); a.Error != "" {
+				t.Fatal(a.Error)
+			}
+			p.say("append 30000") // more than the disk
+			if a := p.next(); a.Error == "" {
+				t.Fatal("an image was stored that is larger than the free space")
+			}
+
+			if err := os.Remove(fill); err != nil {
+				t.Fatal(err)
+			}
+			p.say("append %d", pages)
+			if a := p.next(); a.Error != "" {
+				t.Fatalf("with free space again: %s", a.Error)
+			} else {
+				c.add([]ack{a})
+			}
+			fillUp()
+			p.in.Close()
+			for a := range p.acks {
+				t.Errorf("unexpected: %+v", a)
+			}
+			if err := p.cmd.Wait(); err != nil {
+				t.Fatalf("the child: %v\n%s", err, &p.stderr)
+			}
+			j := openAt(t, dir)
+			defer closeJournal(t, j)
+			c.everything(j)
+		})
+	}
+}
+
+// TestFullDisk_Open opens a journal, with what a killed process left to recover,
+// on a disk that something else has filled: it is refused, not a crash, and opens
+// once there is room.
+func TestFullDisk_Open(t *testing.T) {
+	disk := mountSmall(t, 360)
+	dir := filepath.Join(disk, "journal")
+	p := startChild(t, nil, "commands", dir, "run", "")
+	c := newChecker(t)
+	p.next()
+	for range 4 {
+		p.say("append 700")
+		c.add([]ack{p.next()})
+	}
+	p.kill()
+	fill := filler(t, disk, 0)
+	p = startChild(t, nil, "commands", dir, "next", "")
+	for a := range p.acks {
+		t.Errorf("opened on a full disk: %+v", a)
+	}
+	p.cmd.Wait()
+	if code := p.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(p.stderr.String(), ErrFull.Error()) {
+		t.Errorf("on a full disk: exit code %d, %q; want 1 and %q", code, p.stderr.String(), ErrFull)
+	}
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	j := openAt(t, dir)
+	defer closeJournal(t, j)
+	c.everything(j)
+}
