@@ -107,7 +107,17 @@ const maxHistoryBytes = 1 << 20
 // history answers a harness that pages through the events before its turn. What
 // it gets is a function of the record (M2).
 func (x *execution) history(req *abi.HistoryRequest) (runtimes.Response, error) {
-	return x.host.history(x.uid, x.startSeq-1, req)
+	return x.host.history(x.uid, historyEnd(x.startSeq), req)
+}
+
+// historyEnd is the newest record that the turn opened at start sees. The first
+// turn sees none: CREATE becomes durable with the turn, not before it, and a
+// recovery must show it the same.
+func historyEnd(start abi.Seq) abi.Seq {
+	if start == 2 {
+		return 0
+	}
+	return start - 1
 }
 
 func (h *Host) history(uid abi.SessionID, last abi.Seq, req *abi.HistoryRequest) (runtimes.Response, error) {

@@ -178,7 +178,7 @@ func (c *checker) count(records []turn.Recorded) {
 // reached; a turn that was cut short only has to match as far as it goes.
 func (c *checker) run(ctx context.Context, t recordedTurn, whole bool) (bool, error) {
 	start := t.start.Event
-	p := &checkPort{host: c.host, uid: c.row.UID, last: t.start.Seq - 1, stop: -1}
+	p := &checkPort{host: c.host, uid: c.row.UID, last: historyEnd(t.start.Seq), stop: -1}
 	p.machine = turn.New(turn.Opening{
 		Execution: start.ExecutionID, Time: t.opened, Start: t.response,
 		Model: start.Cell.Model, Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,

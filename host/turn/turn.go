@@ -482,7 +482,6 @@ func refuse(why string) Ready {
 
 func limit(why string) Ready { return Ready{Reply: &Reply{Status: abi.StatusLimit, Body: []byte(why)}} }
 
-
 // invalid answers a malformed request; note is for the operator.
 func invalid(why string, note error) Ready {
 	return Ready{Reply: &Reply{Status: abi.StatusInvalid, Body: []byte(why)}, Note: note.Error()}
