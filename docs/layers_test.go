@@ -24,20 +24,20 @@ func TestLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := parseRules(string(text))
+	found, err := parseLayers(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	native := list(t, nil, "./...")
 	guest := list(t, []string{"GOOS=wasip1", "GOARCH=wasm"}, "-deps", "./harnesses/...")
-	for _, broken := range rules.check(native, guest) {
+	for _, broken := range found.check(native, guest) {
 		t.Error(broken)
 	}
 }
 
 // The checker itself: a rule that is broken is seen, one that is kept is not.
 func TestLayers_Checker(t *testing.T) {
-	rules, err := parseRules(`
+	small, err := parseLayers(`
 # A small house.
 leaf ->
 middle -> leaf
@@ -143,14 +143,14 @@ example.com/assert <- tests
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, rules.check(tt.native, tt.guest)); diff != "" {
+			if diff := cmp.Diff(tt.want, small.check(tt.native, tt.guest)); diff != "" {
 				t.Errorf("violations (-want +got):\n%s", diff)
 			}
 		})
 	}
 	for _, text := range []string{"leaf", "a b -> c", "leaf ->\nleaf ->", "leaf -> nobody", "example.com/db <- nobody"} {
-		if _, err := parseRules(text); err == nil {
-			t.Errorf("rules %q: no error", text)
+		if _, err := parseLayers(text); err == nil {
+			t.Errorf("layers %q: no error", text)
 		}
 	}
 }
@@ -197,8 +197,8 @@ func list(t *testing.T, env []string, args ...string) []pkg {
 
 func ours(path string) string { return strings.TrimPrefix(path, module+"/") }
 
-// rules are the lines of layers.txt.
-type rules struct {
+// layers are the lines of layers.txt.
+type layers struct {
 	order   []string            // the left sides of ->, in order
 	may     map[string][]string // what may be imported, by left side of ->
 	modules map[string][]string // who may import a module, by left side of <-
@@ -213,8 +213,8 @@ const (
 // testsOf, before a package, stands for its test files.
 const testsOf = "tests:"
 
-func parseRules(text string) (rules, error) {
-	r := rules{may: map[string][]string{}, modules: map[string][]string{}}
+func parseLayers(text string) (layers, error) {
+	r := layers{may: map[string][]string{}, modules: map[string][]string{}}
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		words := strings.Fields(line)
@@ -250,7 +250,7 @@ func parseRules(text string) (rules, error) {
 
 // line is the left side that speaks for path: its own, or that of the nearest
 // pattern; empty if there is none.
-func (r rules) line(path string) string {
+func (r layers) line(path string) string {
 	if _, own := r.may[path]; own {
 		return path
 	}
@@ -273,7 +273,7 @@ func matches(pattern, path string) bool {
 
 // check returns what is wrong: with the packages of the module, and with
 // everything that guests are built with.
-func (r rules) check(native, guest []pkg) []string {
+func (r layers) check(native, guest []pkg) []string {
 	var broken []string
 	sayf := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
 	used := map[string]bool{tests: true, guests: true}
@@ -313,7 +313,7 @@ func (r rules) check(native, guest []pkg) []string {
 
 // reach is the set of packages that the line left allows: those it names, and
 // what their lines allow.
-func (r rules) reach(left string, packages []pkg) map[string]bool {
+func (r layers) reach(left string, packages []pkg) map[string]bool {
 	reached := map[string]bool{}
 	var follow func(line string)
 	follow = func(line string) {
@@ -333,7 +333,7 @@ func (r rules) reach(left string, packages []pkg) map[string]bool {
 // external reports whether path is of the standard library, or a third-party
 // package that importer may import. Paths of the standard library have no dot
 // in their first element, and no line.
-func (r rules) external(path, importer string) bool {
+func (r layers) external(path, importer string) bool {
 	if first, _, _ := strings.Cut(path, "/"); !strings.Contains(first, ".") {
 		return r.line(path) == ""
 	}

@@ -2,8 +2,7 @@
 // from standard input and writes the document to standard output, each figure
 // beside the goal it is measured against. `make bench` runs it.
 //
-// A benchmark of goal F3 is called BenchmarkF3 or BenchmarkF3_Something; what the
-// goal is about is one of its metrics. The goals are in goals.go.
+// The goals are in goals.go: each names the benchmark and the metric it is about.
 //
 // It imports the standard library only.
 package main
@@ -36,7 +35,9 @@ func run(r io.Reader, w io.Writer) error {
 	return write(w, results, machine(cpu), time.Now())
 }
 
-// result is one benchmark: what each of its runs measured, by unit.
+const module = "github.com/agentcell/agentcell"
+
+// result is one benchmark, named by package and name: what each of its runs measured, by unit.
 type result struct {
 	name   string
 	runs   int
@@ -61,6 +62,7 @@ func (r *result) median(unit string) (float64, bool) {
 // no benchmark.
 func parse(r io.Reader) (results []*result, cpu string, err error) {
 	byName := map[string]*result{}
+	pkg := ""
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		line := lines.Text()
@@ -68,10 +70,12 @@ func parse(r io.Reader) (results []*result, cpu string, err error) {
 		switch {
 		case strings.HasPrefix(line, "cpu: "):
 			cpu = strings.TrimPrefix(line, "cpu: ")
+		case strings.HasPrefix(line, "pkg: "):
+			pkg = strings.TrimPrefix(line, "pkg: "+module+"/")
 		case strings.HasPrefix(line, "FAIL"), strings.HasPrefix(line, "--- FAIL"):
 			return nil, "", fmt.Errorf("go test failed: %s", line)
 		case strings.HasPrefix(line, "Benchmark") && len(words) >= 4:
-			name := benchmarkName(words[0])
+			name := pkg + "." + benchmarkName(words[0])
 			known := byName[name]
 			if known == nil {
 				known = &result{name: name, values: map[string][]float64{}}

@@ -10,11 +10,13 @@ const printed = `goos: linux
 goarch: amd64
 pkg: github.com/agentcell/agentcell/journal
 cpu: Some Processor @ 2.80GHz
-BenchmarkF3_Append-2   	     100	  12000000 ns/op	   60000 records/s	  100000 plain-sets/s	 12 allocs/op
-BenchmarkF3_Append-2   	     100	  11000000 ns/op	   70000 records/s	  100000 plain-sets/s	 12 allocs/op
-BenchmarkF3_Append-2   	     100	  13000000 ns/op	   20000 records/s	  100000 plain-sets/s	 12 allocs/op
-BenchmarkF13/exec-2    	      10	 130000000 ns/op
---- SKIP: BenchmarkF99
+BenchmarkAppend256Sessions/journal-2   	     100	  12000000 ns/op	   60000 records/s	 12 allocs/op
+BenchmarkAppend256Sessions/journal-2   	     100	  11000000 ns/op	   70000 records/s	 12 allocs/op
+BenchmarkAppend256Sessions/journal-2   	     100	  13000000 ns/op	   20000 records/s	 12 allocs/op
+BenchmarkAppend256Sessions/reference-2 	     100	  12000000 ns/op	  100000 records/s
+pkg: github.com/agentcell/agentcell/cmd/agentctl
+BenchmarkProcess/exec-2   	      10	 130000000 ns/op
+--- SKIP: BenchmarkOther
 PASS
 ok  	github.com/agentcell/agentcell/journal	3.1s
 `
@@ -31,10 +33,10 @@ func TestWrite(t *testing.T) {
 	for _, want := range []string{
 		"do not edit. 1 January 1970.",
 		"- Some Processor @ 2.80GHz\n",
-		"| 60\u202f000 records/s | 100\u202f000 plain-sets/s | yes |",
+		"| 60\u202f000 records/s | 100\u202f000 records/s | yes |",
 		"| 130 ms/op |  | no |",
 		"| not measured |  | – |",
-		"| F3_Append | 3 | 12 ms/op, 60\u202f000 records/s, 100\u202f000 plain-sets/s, 12 allocs/op |",
+		"| journal.Append256Sessions/journal | 3 | 12 ms/op, 60\u202f000 records/s, 12 allocs/op |",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the document lacks %q:\n%s", want, b.String())
@@ -77,20 +79,23 @@ func TestFormat(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	slack := goal{bench: "F2", unit: "ns/op", reference: "commit-ns", atMost: 2, slack: 100}
+	turn, commit := metric{"p.Turn", "ns/op"}, metric{"p.Commit", "ns/op"}
+	slack := goal{figure: turn, reference: commit, atMost: 2, slack: 100}
 	for _, tt := range []struct {
 		name, met string
 		goal      goal
-		line      string
+		lines     string
 	}{
-		{"within the slack", "yes", slack, "BenchmarkF2_Turn 1 500 ns/op 200 commit-ns"},
-		{"beyond the slack", "no", slack, "BenchmarkF2_Turn 1 501 ns/op 200 commit-ns"},
-		{"no reference", "–", slack, "BenchmarkF2_Turn 1 500 ns/op"},
-		{"another benchmark", "–", slack, "BenchmarkF20 1 500 ns/op 200 commit-ns"},
-		{"at least", "yes", goal{bench: "F9", unit: "records/s", atLeast: 5}, "BenchmarkF9 1 1 ns/op 5 records/s"},
-		{"less", "no", goal{bench: "F9", unit: "records/s", atLeast: 5}, "BenchmarkF9 1 1 ns/op 4 records/s"},
+		{"within the slack", "yes", slack, "BenchmarkTurn-2 1 500 ns/op\nBenchmarkCommit-2 1 200 ns/op"},
+		{"beyond the slack", "no", slack, "BenchmarkTurn-2 1 501 ns/op\nBenchmarkCommit-2 1 200 ns/op"},
+		{"no reference", "–", slack, "BenchmarkTurn-2 1 500 ns/op"},
+		{"no figure", "–", slack, "BenchmarkCommit-2 1 500 ns/op"},
+		{"at least", "yes", goal{figure: turn, atLeast: 5}, "BenchmarkTurn 1 5 ns/op"},
+		{"less", "no", goal{figure: turn, atLeast: 5}, "BenchmarkTurn 1 4 ns/op"},
+		{"at most", "yes", goal{figure: turn, atMost: 5}, "BenchmarkTurn 1 5 ns/op"},
+		{"more", "no", goal{figure: turn, atMost: 5}, "BenchmarkTurn 1 6 ns/op"},
 	} {
-		results, _, err := parse(strings.NewReader(tt.line))
+		results, _, err := parse(strings.NewReader("pkg: " + module + "/p\n" + tt.lines))
 		if err != nil {
 			t.Fatal(err)
 		}
