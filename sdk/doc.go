@@ -30,7 +30,7 @@
 // code this means:
 //
 //   - Time is virtual. It starts at the turn's start, moves on when the host
-//     answers, and by a microsecond with each reading. time.Sleep, timers and
+//     answers, and a little with each reading. time.Sleep, timers and
 //     context deadlines move it to the moment they wait for and take no real
 //     time; a slow model call is not cut short by them.
 //   - Goroutines run, one at a time, while Run does, and their order is
