@@ -2,7 +2,6 @@ package docs
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -77,46 +76,6 @@ func build(t *testing.T) string {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return path
-}
-
-// The harness in the README is one: it builds and runs as is said there.
-func TestReadmeHarness(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := golang.FindSubmatch(readme)
-	if source == nil {
-		t.Fatal("the README has no block of Go")
-	}
-	agentctl, dir := build(t), t.TempDir()
-	// An overlay lets the file be part of this module without being in it.
-	file := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(file, source[1], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, "harnesses", "hello", "main.go"): file}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	wasm := filepath.Join(dir, "hello.wasm")
-	cmd := exec.Command("go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-o", wasm,
-		"-overlay", filepath.Join(dir, "overlay.json"), "../harnesses/hello")
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	got := replay(t, agentctl, []string{"agentctl exec --harness " + wasm + " --input hi"})
-	if !strings.Contains(got, "assistant: echo:hi\n") {
-		t.Errorf("the harness did not answer:\n%s", got)
-	}
 }
 
 // missing skips the test, or fails it where nothing may be missing.
