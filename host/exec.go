@@ -100,7 +100,9 @@ const maxInputBytes = 4 << 20
 
 func checkExec(req ExecRequest) error {
 	for i, m := range req.Inputs {
-		switch n := messageBytes(m); {
+		switch n, err := messageBytes(m); {
+		case err != nil:
+			return fmt.Errorf("%w: input %d: %w", ErrInvalid, i+1, err)
 		case len(m.Parts) == 0:
 			return fmt.Errorf("%w: input %d has no parts", ErrInvalid, i+1)
 		case n > maxInputBytes:

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -350,7 +351,12 @@ func answer(effect *turn.Effect, r model.Result, err error) turn.Answer {
 		}
 		return turn.Answer{Err: &abi.Error{Code: code, Description: err.Error()}}
 	}
-	if n := messageBytes(r.Message); n > maxAnswerBytes {
+	switch n, err := messageBytes(r.Message); {
+	case err != nil:
+		return turn.Answer{Err: &abi.Error{
+			Code: abi.CodeInternal, Description: fmt.Sprintf("model %q gave no valid message: %v", effect.Call.Model, err),
+		}}
+	case n > maxAnswerBytes:
 		return turn.Answer{Err: &abi.Error{
 			Code:        abi.CodeResourceExhausted,
 			Description: fmt.Sprintf("model %q answered %d bytes, at most %d are taken", effect.Call.Model, n, maxAnswerBytes),
@@ -359,6 +365,9 @@ func answer(effect *turn.Effect, r model.Result, err error) turn.Answer {
 	return turn.Answer{Message: r.Message, Usage: r.Usage}
 }
 
-func messageBytes(m abi.Message) int {
-	return len(mustJSON(m))
+// messageBytes is the size of a message; it fails if the message has JSON that
+// is none.
+func messageBytes(m abi.Message) (int, error) {
+	b, err := json.Marshal(m)
+	return len(b), err
 }

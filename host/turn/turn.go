@@ -296,6 +296,7 @@ func (m *Machine) Completed(a Answer, now abi.Time) (Ready, error) {
 		Message: &a.Message, Cell: &abi.Cell{CallID: effect.CallID},
 	}
 	if a.Err != nil {
+		a.Err = clip(a.Err)
 		event.Kind, event.Message, event.Error = abi.EventError, nil, a.Err
 	}
 	out, err := Stage(event)
@@ -331,7 +332,7 @@ func (m *Machine) Completed(a Answer, now abi.Time) (Ready, error) {
 }
 
 func (m *Machine) failed(effect *Effect, cause error, at abi.Time) (Ready, error) {
-	failure := &abi.Error{Code: abi.CodeInternal, Description: "the provider's answer cannot be recorded: " + cause.Error()}
+	failure := clip(&abi.Error{Code: abi.CodeInternal, Description: "the provider's answer cannot be recorded: " + cause.Error()})
 	out, err := Stage(&abi.Event{
 		Kind: abi.EventError, ExecutionID: m.opening.Execution, Time: at,
 		Error: failure, Cell: &abi.Cell{CallID: effect.CallID},

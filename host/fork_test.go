@@ -1,0 +1,173 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+func fork(t *testing.T, r *rig, req host.ForkRequest) []host.Session {
+	t.Helper()
+	children, err := r.Fork(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return children
+}
+
+// M3: children, parent and siblings never see each other's writes; a fork at any
+// past END begins from that END's memory.
+func TestM3_Forks(t *testing.T) {
+	r := newRig(t).open()
+	s := r.create("steps")
+	var ends []abi.Seq
+	for range 3 {
+		r.exec(s.UID, "output x; model y")
+		ends = append(ends, mustGet(t, r, s.UID).Head.Seq)
+	}
+	before := mustGet(t, r, s.UID)
+	commits := r.store.Commits()
+	children := fork(t, r, host.ForkRequest{Session: s.UID, Count: 3, Names: []string{"a", "b", "c"}})
+	if got := r.store.Commits() - commits; got != 1 {
+		t.Errorf("three children took %d commits", got)
+	}
+	for i, c := range children {
+		if c.Parent != s.UID || c.ForkSeq != ends[2] || c.Turns != 3 || c.Head.Seq != ends[2]+1 {
+			t.Errorf("child %+v", c)
+		}
+		r.exec(c.UID, strings.Repeat("output z; ", i)+"output last")
+		if got, want := r.exec(c.UID, "count"), fmt.Sprint(6+i+1); got[0] != want {
+			t.Errorf("child %d counts %s, want %s", i, got[0], want)
+		}
+	}
+	early := fork(t, r, host.ForkRequest{Session: s.UID, At: ends[0]})[0]
+	if got := r.exec(early.UID, "count"); got[0] != "2" {
+		t.Errorf("the child of the first END counts %s", got[0])
+	}
+	if early.Turns != 1 || early.ForkSeq != ends[0] {
+		t.Errorf("child %+v", early)
+	}
+	grandchild := fork(t, r, host.ForkRequest{Session: early.UID})[0]
+	if got := r.exec(grandchild.UID, "count"); got[0] != "3" {
+		t.Errorf("the grandchild counts %s", got[0])
+	}
+	if got := mustGet(t, r, s.UID); !cmp.Equal(got, before) {
+		t.Errorf("the parent changed: %s", cmp.Diff(before, got))
+	}
+	for _, uid := range []abi.SessionID{s.UID, children[2].UID, early.UID, grandchild.UID} {
+		r.verify(uid)
+	}
+	// A FORK at the head is a closed point, also of a child that never ran.
+	again := fork(t, r, host.ForkRequest{Session: fork(t, r, host.ForkRequest{Session: s.UID})[0].UID})[0]
+	if got := r.exec(again.UID, "count"); got[0] != "6" {
+		t.Errorf("the child of a child that never ran counts %s", got[0])
+	}
+}
+
+// M6: no two children and no two turns draw the same random numbers.
+func TestM6_RandomStreams(t *testing.T) {
+	r := newRig(t).open()
+	s := r.create("steps")
+	seen := map[string]bool{}
+	draw := func(uid abi.SessionID) {
+		for _, out := range r.exec(uid, "rand; rand") {
+			if seen[out] {
+				t.Errorf("%s was drawn before", out)
+			}
+			seen[out] = true
+		}
+	}
+	draw(s.UID)
+	draw(s.UID)
+	for _, c := range fork(t, r, host.ForkRequest{Session: s.UID, Count: 16}) {
+		draw(c.UID)
+	}
+}
+
+func TestForkRefusals(t *testing.T) {
+	r := newRig(t).open()
+	s := r.create("echo")
+	if _, err := r.Fork(t.Context(), host.ForkRequest{Session: s.UID}); !errors.Is(err, host.ErrConflict) {
+		t.Errorf("a session without turns: %v", err)
+	}
+	r.exec(s.UID, "hi")
+	fork(t, r, host.ForkRequest{Session: s.UID, Names: []string{"taken"}})
+	before := len(list(t, r))
+	for name, tt := range map[string]struct {
+		req  host.ForkRequest
+		want error
+	}{
+		"unknown session": {host.ForkRequest{Session: "sess-none"}, host.ErrNotFound},
+		"in mid-turn":     {host.ForkRequest{Session: s.UID, At: 4}, host.ErrMidTurn},
+		"behind the head": {host.ForkRequest{Session: s.UID, At: 99}, host.ErrNotFound},
+		"negative":        {host.ForkRequest{Session: s.UID, At: -1}, host.ErrInvalid},
+		"too many":        {host.ForkRequest{Session: s.UID, Count: 129}, host.ErrInvalid},
+		"few names":       {host.ForkRequest{Session: s.UID, Count: 2, Names: []string{"one"}}, host.ErrInvalid},
+		"same name":       {host.ForkRequest{Session: s.UID, Count: 2, Names: []string{"one", "one"}}, host.ErrInvalid},
+		"taken name":      {host.ForkRequest{Session: s.UID, Count: 2, Names: []string{"new", "taken"}}, host.ErrExists},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := r.Fork(t.Context(), tt.req); !errors.Is(err, tt.want) {
+				t.Errorf("%v, want %v", err, tt.want)
+			}
+		})
+	}
+	if after := len(list(t, r)); after != before {
+		t.Errorf("refused forks left %d sessions", after-before)
+	}
+}
+
+func list(t *testing.T, r *rig) []host.Session {
+	t.Helper()
+	page, err := r.List(t.Context(), host.ListRequest{Limit: 500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page.Sessions
+}
+
+// A parent may be running: the fork takes its last closed point.
+func TestForkOfRunningParent(t *testing.T) {
+	r := newRig(t)
+	called, release := make(chan struct{}, 1), make(chan struct{})
+	first := true
+	r.models["echo"] = providerFunc(func(ctx context.Context, req model.Request, _ func(model.Delta)) (model.Result, error) {
+		if !first {
+			called <- struct{}{}
+			<-release
+		}
+		first = false
+		return model.Result{Message: abi.Text("", "ok")}, nil
+	})
+	r.open()
+	s := r.create("steps")
+	r.exec(s.UID, "model a")
+	end := mustGet(t, r, s.UID).Head.Seq
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.Exec(context.Background(), host.ExecRequest{Session: s.UID, Inputs: say("model b")})
+		done <- err
+	}()
+	<-called
+	child := fork(t, r, host.ForkRequest{Session: s.UID})[0]
+	if child.ForkSeq != end || child.State != host.ExecCompleted {
+		t.Errorf("child %+v", child)
+	}
+	if got := r.exec(child.UID, "count"); got[0] != "1" {
+		t.Errorf("the child counts %s", got[0])
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	r.verify(s.UID)
+	r.verify(child.UID)
+}
