@@ -47,10 +47,13 @@ func looksLikeFile(ref string) bool {
 }
 
 const (
-	// maxModule and maxText bound what is read into memory at all; the host has
-	// its own, tighter limits and better words for them.
+	// maxModule bounds what is read into memory; the engine has a tighter limit,
+	// and better words for it.
 	maxModule = 512 << 20
-	maxText   = 512 << 20
+	// maxInput is the host's bound for one input, known here so that a new
+	// session is not made for an input it cannot take.
+	maxInput  = 4 << 20
+	maxConfig = 1 << 20
 )
 
 func readFile(path string, limit int64) ([]byte, error) {
@@ -105,7 +108,7 @@ func (a *app) readInput(ctx context.Context, value string) (string, error) {
 		}
 		text = withoutNewline(b)
 	case named:
-		b, err := readFile(file, maxText)
+		b, err := readFile(file, maxInput)
 		if err != nil {
 			return "", fmt.Errorf("--input @%s: %w; a text that begins with @ goes in through --input -", file, err)
 		}
@@ -134,7 +137,7 @@ func (a *app) readStdin(ctx context.Context) ([]byte, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		b, err := readAll(a.stdin, "stdin", maxText)
+		b, err := readAll(a.stdin, "stdin", maxInput)
 		done <- result{b, err}
 	}()
 	select {
@@ -153,7 +156,7 @@ func readConfig(value string) ([]byte, error) {
 	text := []byte(value)
 	if file, named := strings.CutPrefix(value, "@"); named {
 		var err error
-		if text, err = readFile(file, maxText); err != nil {
+		if text, err = readFile(file, maxConfig); err != nil {
 			return nil, fmt.Errorf("--config @%s: %w", file, err)
 		}
 	}

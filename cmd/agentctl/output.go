@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -36,11 +37,12 @@ type output struct {
 type style struct{ dim, bad, reset string }
 
 func newOutput(stdout, stderr io.Writer, getenv func(string) string) *output {
-	return &output{
+	o := &output{
 		out: bufio.NewWriterSize(stdout, 32<<10), err: stderr,
-		outTerminal: isTerminal(stdout), outStyle: styleOf(stdout, getenv),
-		errTerminal: isTerminal(stderr), errStyle: styleOf(stderr, getenv),
+		outTerminal: isTerminal(stdout), errTerminal: isTerminal(stderr),
 	}
+	o.outStyle, o.errStyle = styleOf(o.outTerminal, getenv), styleOf(o.errTerminal, getenv)
+	return o
 }
 
 func isTerminal(w io.Writer) bool {
@@ -48,8 +50,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-func styleOf(w io.Writer, getenv func(string) string) style {
-	if !isTerminal(w) || getenv("NO_COLOR") != "" || getenv("TERM") == "dumb" {
+func styleOf(terminal bool, getenv func(string) string) style {
+	if !terminal || getenv("NO_COLOR") != "" || getenv("TERM") == "dumb" {
 		return style{}
 	}
 	return style{dim: "\x1b[2m", bad: "\x1b[31m", reset: "\x1b[0m"}
@@ -124,12 +126,26 @@ func (o *output) record(r host.Record) {
 // row is a record as a row: its position, its kind, and what it says.
 func (o *output) row(r host.Record) string {
 	const kindWidth = len(abi.EventExecutionStart)
-	s, text := o.outStyle, oneLine(eventText(r.Event))
+	s, text := o.outStyle, oneLine(o.fitting(eventText(r.Event)))
 	if r.Event.End != nil && r.Event.End.State == abi.StateFailed {
 		text = s.bad + text + s.reset
 	}
 	head := fmt.Sprintf("%-7s %s%-*s%s", fmt.Sprintf("seq=%d", r.Seq), s.dim, kindWidth, r.Event.Kind, s.reset)
 	return strings.TrimRight(head+"   "+text, " ") + "\n"
+}
+
+// fitting cuts a text that would flood a terminal. Anything but a terminal gets
+// all of it.
+func (o *output) fitting(text string) string {
+	const most = 4000
+	if !o.outTerminal || len(text) <= most {
+		return text
+	}
+	cut := most
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return fmt.Sprintf("%s … (%d bytes more)", text[:cut], len(text)-cut)
 }
 
 // delta shows a provisional piece of an answer: as an object, or to a person

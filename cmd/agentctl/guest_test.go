@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agentcell/agentcell/wasm/wasmtest"
+)
+
+// guests are modules that harness authors would not write: each does one thing
+// that must end its turn, or be refused, and nothing else.
+func guests() map[string]func() wasmtest.Module {
+	turn := func(body string) func() wasmtest.Module {
+		return func() wasmtest.Module { return guest(body) }
+	}
+	return map[string]func() wasmtest.Module{
+		"quiet":     turn(`i32.const 0`),
+		"loop":      turn(`loop br 0 end i32.const 0`),
+		"recursion": turn(`call $deeper i32.const 0`),
+		"trap":      turn(`unreachable`),
+		"exit":      turn(`i32.const 0 call $proc_exit i32.const 0`),
+		"bomb":      turn(`loop i32.const 1024 memory.grow drop br 0 end i32.const 0`),
+		"pointer":   turn(`i32.const -16 i32.const 1024 call $output drop i32.const 1`),
+		"badjson":   turn(`i32.const 512 i32.const 9 call $output drop i32.const 1`),
+		"fails":     turn(`i32.const 640 i32.const ` + fmt.Sprint(len(failure)) + ` call $fail drop i32.const 1`),
+		// What it says is an attack on the terminal that shows it.
+		"ansi": turn(`i32.const 256 i32.const ` + fmt.Sprint(len(hostileText)) + ` call $output drop i32.const 0`),
+		"noabi": func() wasmtest.Module {
+			m := guest(`i32.const 0`)
+			for i := range m.Funcs {
+				if m.Funcs[i].Export == "agent_abi_v1" {
+					m.Funcs[i].Export = "something_else"
+				}
+			}
+			return m
+		},
+		"socket": func() wasmtest.Module {
+			m := guest(`i32.const 0`)
+			m.Imports = append(m.Imports, wasmtest.Import{Module: "env", Name: "connect", Type: "i32 i32 -> i32"})
+			return m
+		},
+		"gpu": func() wasmtest.Module {
+			return described(`{"id":"gpu","version":"1","capabilities":{"requires_gpu":true}}`, `i32.const 0`)
+		},
+	}
+}
+
+const (
+	hostileText = `{"role":"assistant","parts":[{"text":{"text":"\u001b]0;owned\u0007 \u001b[2J line\nbreak \u009b31m \u202e"}}]}`
+	failure     = `{"code":13,"description":"no \u001b[31m luck"}`
+)
+
+func guest(run string) wasmtest.Module {
+	return described(`{"id":"guest","version":"1"}`, run)
+}
+
+// described is a guest that describes itself by the descriptor, and whose turn is
+// run after it has asked for its Start.
+func described(descriptor, run string) wasmtest.Module {
+	request := wasmtest.Type("i32 i32 -> i64")
+	return wasmtest.Module{
+		Imports: []wasmtest.Import{
+			{Module: "agent", Name: "start", Type: request},
+			{Module: "agent", Name: "output", Type: request},
+			{Module: "agent", Name: "reply", Type: request},
+			{Module: "agent", Name: "fail", Type: request},
+			{Module: "wasi_snapshot_preview1", Name: "proc_exit", Type: "i32 ->"},
+		},
+		Funcs: []wasmtest.Func{
+			{Export: "agent_abi_v1"},
+			{Export: "agent_describe", Type: "-> i32", Body: fmt.Sprintf(
+				`i32.const 16 i32.const %d call $reply drop i32.const 0`, len(descriptor))},
+			{Export: "agent_run", Type: "-> i32", Body: `i32.const 0 i32.const 0 call $start drop ` + run},
+			{Name: "deeper", Body: `call $deeper`},
+		},
+		Memories: []wasmtest.Memory{{Min: 1, Export: "memory"}},
+		Datas: []wasmtest.Data{
+			{Offset: 16, Bytes: []byte(descriptor)},
+			{Offset: 256, Bytes: []byte(hostileText)},
+			{Offset: 512, Bytes: []byte(`{"parts":`)},
+			{Offset: 640, Bytes: []byte(failure)},
+		},
+	}
+}
+
+// makeGuest is the script command `mkguest KIND FILE`.
+func makeGuest(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 || guests()[args[0]] == nil {
+		ts.Fatalf("usage: mkguest KIND FILE")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), guests()[args[0]]().Bytes(), 0o644))
+}
