@@ -147,7 +147,9 @@ func exit(err error) int32 {
 // taken after this. So what encoding/json finds out about a type when it first
 // sees it is found out here, and not again in each turn.
 func init() {
-	for _, message := range []any{new(abi.Start), new(abi.ModelCall), new(abi.ModelResult), new(abi.Message)} {
+	for _, message := range []any{
+		new(abi.Start), new(abi.ModelCall), new(abi.ModelResult), new(abi.Message), new(abi.HistoryRequest), new([]abi.LogRecord),
+	} {
 		body, err := json.Marshal(message)
 		if err == nil {
 			err = json.Unmarshal(body, message)

@@ -2,7 +2,6 @@ package sdk
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 
@@ -62,37 +61,25 @@ func (t *Turn) History(ctx context.Context, q HistoryQuery) iter.Seq2[abi.LogRec
 // historyPage fetches one page and checks that it is what request asks for, so
 // that History ends whatever the host says.
 func (t *Turn) historyPage(ctx context.Context, request abi.HistoryRequest) ([]abi.LogRecord, error) {
-	// An event is decoded by DecodeEvent, which knows about numbers that a
-	// double cannot hold (I2).
-	var page []struct {
-		abi.LogRecord
-		Event json.RawMessage `json:"event"`
-	}
+	var page []abi.LogRecord
 	if err := t.ask(ctx, opHistory, request, &page); err != nil {
 		return nil, err
 	}
-	records := make([]abi.LogRecord, len(page))
 	from := request.FromSeq
-	for i, p := range page {
-		ahead := p.Seq >= max(from, 1)
+	for _, record := range page {
+		ahead := record.Seq >= max(from, 1)
 		if request.Reverse {
-			ahead = p.Seq >= 1 && (from == 0 || p.Seq <= from)
+			ahead = record.Seq >= 1 && (from == 0 || record.Seq <= from)
 		}
-		if !ahead {
-			return nil, fmt.Errorf("history: record %d is out of order", p.Seq)
+		if !ahead || record.Event == nil {
+			return nil, fmt.Errorf("history: record %d is out of order or empty", record.Seq)
 		}
-		if from = p.Seq + 1; request.Reverse {
+		if from = record.Seq + 1; request.Reverse {
 			// Nothing follows seq 1; -1, unlike 0, allows nothing.
-			if from = p.Seq - 1; from == 0 {
+			if from = record.Seq - 1; from == 0 {
 				from = -1
 			}
 		}
-		event, err := abi.DecodeEvent(p.Event)
-		if err != nil {
-			return nil, fmt.Errorf("history: record %d: %w", p.Seq, err)
-		}
-		records[i] = p.LogRecord
-		records[i].Event = event
 	}
-	return records, nil
+	return page, nil
 }

@@ -71,7 +71,9 @@ type StartCell struct {
 // HistoryRequest asks for a page of the events before this turn. FromSeq is the
 // first seq wanted; 0 is the oldest, or with Reverse the newest. At most Limit
 // records come back (0 and anything above MaxHistoryPage: MaxHistoryPage), of
-// the given kinds if any are named.
+// the given kinds if any are named; a page may be cut short, and only an empty one
+// is the end. The answer is a list of LogRecord whose events are whole: bodies
+// and numbers stand in their places, none in Cell.Numbers.
 type HistoryRequest struct {
 	FromSeq Seq         `json:"from_seq,omitempty"`
 	Limit   int32       `json:"limit,omitempty"`
