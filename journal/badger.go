@@ -46,7 +46,13 @@ func badgerOptions(dir string) badger.Options {
 type badgerStorage struct {
 	db    *badger.DB
 	space *space
+	// known has the values of keys that batches required and put, which are
+	// required again and again: heads. This process alone writes here.
+	known map[string][]byte
 }
+
+// maxKnown bounds badgerStorage.known.
+const maxKnown = 16 << 10
 
 var _ Storage = (*badgerStorage)(nil)
 
@@ -62,7 +68,7 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &badgerStorage{db: db, space: space}
+	s := &badgerStorage{db: db, space: space, known: make(map[string][]byte)}
 	s.space.tables = s.tableBytes
 	if err := s.space.open(); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -99,7 +105,15 @@ func (s *badgerStorage) Commit(b *Batch) error {
 		size -= entriesSize(ahead[:n])
 		ahead = ahead[n:]
 	}
-	return s.write(ahead, b.Puts)
+	if err := s.write(ahead, b.Puts); err != nil {
+		return err
+	}
+	for _, e := range b.Puts {
+		if _, ok := s.known[string(e.Key)]; ok {
+			s.known[string(e.Key)] = e.Value
+		}
+	}
+	return nil
 }
 
 // prefix is how many of the first entries have at most size bytes together, but
@@ -116,15 +130,26 @@ func prefix(entries []Entry, size int) int {
 // require checks the preconditions of a batch. There is one writer: what holds
 // now holds when the batch is written.
 func (s *badgerStorage) require(requires []Requirement) error {
+	if len(s.known) > maxKnown {
+		clear(s.known)
+	}
 	txn := s.db.NewTransaction(false)
 	defer txn.Discard()
 	for _, r := range requires {
-		value, err := get(txn, r.Key)
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		value, found := s.known[string(r.Key)]
+		if !found {
+			var err error
+			value, err = get(txn, r.Key)
+			if err != nil && !errors.Is(err, ErrNotFound) {
+				return fmt.Errorf("%w: %w", ErrCorrupt, err)
+			}
+			found = err == nil
 		}
-		if !r.holds(value, err == nil) {
+		if !r.holds(value, found) {
 			return ErrConflict
+		}
+		if found {
+			s.known[string(r.Key)] = value
 		}
 	}
 	return nil
@@ -155,7 +180,16 @@ func (v badgerView) Get(key []byte) ([]byte, error) { return get(v.txn, key) }
 
 func (v badgerView) Close() { v.txn.Discard() }
 
-func get(txn *badger.Txn, key []byte) ([]byte, error) {
+// corrupted makes an error of a panic of badger's, which trusts what its tables say
+// of themselves.
+func corrupted(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("%w: a table cannot be read: %v", ErrCorrupt, r)
+	}
+}
+
+func get(txn *badger.Txn, key []byte) (value []byte, err error) {
+	defer corrupted(&err)
 	item, err := txn.Get(key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return nil, ErrNotFound
@@ -182,7 +216,19 @@ func (v badgerView) scan(it *badger.Iterator, from, to []byte, reverse bool, yie
 	if reverse {
 		start = to // the greatest key <= to, which may be to itself
 	}
-	for it.Seek(start); it.Valid(); it.Next() {
+	step := func(move func()) (err error) {
+		defer corrupted(&err)
+		move()
+		return nil
+	}
+	for err := step(func() { it.Seek(start) }); ; err = step(it.Next) {
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		if !it.Valid() {
+			return
+		}
 		item := it.Item()
 		key := item.Key()
 		if reverse && string(key) >= string(to) {

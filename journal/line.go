@@ -30,6 +30,11 @@ func lineLen(n int) int {
 func appendLine(dst, event []byte, prev abi.Digest, seq abi.Seq) []byte {
 	dst = append(dst, lineOpen...)
 	dst = append(dst, event...)
+	return appendLineEnd(dst, prev, seq)
+}
+
+// appendLineEnd appends what follows the event.
+func appendLineEnd(dst []byte, prev abi.Digest, seq abi.Seq) []byte {
 	dst = append(dst, linePrev...)
 	if !prev.IsZero() {
 		dst = hex.AppendEncode(dst, prev[:])

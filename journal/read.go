@@ -57,14 +57,29 @@ func (j *Journal) ReadReverse(uid abi.SessionID, from, to abi.Seq) iter.Seq2[Rec
 	}
 }
 
-// yieldOwned passes records on with lines that stay valid.
+// yieldOwned passes records on, whole, with lines that stay valid.
 func yieldOwned(seq iter.Seq2[Record, error], yield func(Record, error) bool) {
 	for r, err := range seq {
-		r.Line = slices.Clone(r.Line)
-		if !yield(r, err) {
+		if err == nil {
+			r, err = r.whole()
+		}
+		if !yield(r, err) || err != nil {
 			return
 		}
 	}
+}
+
+// whole is r with a line of its own and its Prev.
+func (r Record) whole() (Record, error) {
+	_, prev, seq, err := ParseLine(r.Line)
+	if err == nil && seq != r.Seq {
+		err = fmt.Errorf("%w: it says it is %d", ErrCorrupt, seq)
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("record %d: %w", r.Seq, err)
+	}
+	r.Line, r.Prev = slices.Clone(r.Line), prev
+	return r, nil
 }
 
 // record reads one record stored under uid.
@@ -84,7 +99,8 @@ func missing(uid abi.SessionID, seq abi.Seq) error {
 }
 
 // records walks the records from low to high, both included, of the session
-// whose segments are segs. Lines are valid until the next record is asked for.
+// whose segments are segs. They lack Prev, and
+// their lines are valid until the next one is asked for.
 func records(view View, segs []segment, low, high abi.Seq, reverse bool) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if low == high {

@@ -536,7 +536,9 @@ func TestFork(t *testing.T) {
 		if s, err := j.Session("s"); err != nil || s.Head != parent {
 			t.Errorf("the parent: %v, %v", s.Head, err)
 		}
-		child := func(uid abi.SessionID, name string) ForkChild { return ForkChild{UID: uid, Name: name, Event: event("f")} }
+		child := func(uid abi.SessionID, name string) ForkChild {
+			return ForkChild{UID: uid, Name: name, Event: event("f")}
+		}
 		for _, tt := range []struct {
 			name     string
 			parent   abi.SessionID

@@ -39,8 +39,9 @@ type verifier struct {
 	options VerifyOptions
 	count   int64
 	head    Head
-	met     bool // options.Head
-	strict  []byte
+	met     bool   // options.Head
+	want    []byte // how the next line ends
+	strict  []byte // the canonical form of an event
 }
 
 func (v *verifier) broken(want, got abi.Digest, format string, args ...any) error {
@@ -49,25 +50,35 @@ func (v *verifier) broken(want, got abi.Digest, format string, args ...any) erro
 
 // line checks that line extends the chain.
 func (v *verifier) line(line []byte) error {
-	event, prev, seq, err := ParseLine(line)
-	if err != nil {
-		return v.broken(abi.Digest{}, abi.Digest{}, "%v", err)
-	}
-	if seq != v.head.Seq+1 {
-		return v.broken(abi.Digest{}, abi.Digest{}, "seq %d stands here", seq)
-	}
-	if prev != v.head.Hash {
-		return v.broken(v.head.Hash, prev, "prev_hash is not the hash of the record before")
+	v.want = appendLineEnd(v.want[:0], v.head.Hash, v.head.Seq+1)
+	if len(line) < len(lineOpen)+len(v.want) || string(line[:len(lineOpen)]) != lineOpen || !bytes.HasSuffix(line, v.want) {
+		return v.diagnose(line)
 	}
 	if v.options.Strict {
+		event := line[len(lineOpen) : len(line)-len(v.want)]
+		var err error
 		if v.strict, err = abi.AppendCanonical(v.strict[:0], event); err != nil || !bytes.Equal(v.strict, event) {
 			return v.broken(abi.Digest{}, abi.Digest{}, "the line is not in canonical form")
 		}
 	}
-	v.head.Seq, v.head.Hash = seq, abi.DigestOf(line)
+	v.head.Seq++
+	v.head.Hash = abi.DigestOf(line)
 	v.met = v.met || v.head.Hash == v.options.Head
 	v.count++
 	return nil
+}
+
+// diagnose says why line does not extend the chain.
+func (v *verifier) diagnose(line []byte) error {
+	_, prev, seq, err := ParseLine(line)
+	switch {
+	case err != nil:
+		return v.broken(abi.Digest{}, abi.Digest{}, "%v", err)
+	case seq != v.head.Seq+1:
+		return v.broken(abi.Digest{}, abi.Digest{}, "seq %d stands here", seq)
+	default:
+		return v.broken(v.head.Hash, prev, "prev_hash is not the hash of the record before")
+	}
 }
 
 // end checks what can only be told at the end of the chain.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -144,6 +145,9 @@ func (w *writer) run() {
 // next waits for jobs and takes them all. When the writer is closed it refuses
 // them and reports false.
 func (w *writer) next() ([]*job, bool) {
+	// Those just answered often have more: let them queue it, or they would
+	// form two groups that wait for one another.
+	runtime.Gosched()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy = false

@@ -1,0 +1,9 @@
+package journal
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func datasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
