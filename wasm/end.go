@@ -39,7 +39,7 @@ type ended struct {
 	err    abi.Error
 }
 
-func (e *ended) Error() string { return fmt.Sprintf("%s: %s", e.reason, e.err.Description) }
+func (e *ended) Error() string { return e.err.Description }
 
 func endedf(reason abi.EndReason, code abi.ErrorCode, format string, args ...any) *ended {
 	return &ended{reason, abi.Error{Code: code, Description: fmt.Sprintf(format, args...)}}

@@ -15,7 +15,6 @@ import (
 
 // The exports of ABI version 1.
 const (
-	exportMemory     = "memory"
 	exportInitialize = "_initialize"
 	exportMarker     = "agent_abi_v1"
 	exportDescribe   = "agent_describe"
@@ -94,7 +93,7 @@ func allowImports(funcs []hostFunc) func(module, name string, t rewrite.FuncType
 	}
 }
 
-// checkExports holds a module to the ABI.
+// checkExports holds a module to the ABI. The rewriting has seen to its memory.
 func checkExports(m *rewrite.Module) error {
 	exports := map[string]rewrite.Export{}
 	for _, e := range m.Exports {
@@ -102,9 +101,6 @@ func checkExports(m *rewrite.Module) error {
 	}
 	if _, ok := exports[exportMarker]; !ok {
 		return refusef("no ABI marker: it does not export %s; build it with the agentcell SDK", exportMarker)
-	}
-	if e, ok := exports[exportMemory]; !ok || e.Kind != rewrite.KindMemory {
-		return refusef("it exports no memory by the name %q", exportMemory)
 	}
 	for _, want := range abiExports() {
 		e, ok := exports[want.name]

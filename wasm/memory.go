@@ -11,13 +11,22 @@ const (
 	maxMemory = 1 << 32
 )
 
-// memory is the linear memory of one cell. The engine owns it, not wazero,
-// so that a host without memory gives an error instead of ending the process,
-// and so that it can one day be mapped onto a saved image.
+// region is a stretch of bytes of the host that can be resized. It is the seam
+// behind which memory can one day be mapped onto a saved image.
+type region interface {
+	// resize makes the region n bytes long, new bytes zero, and returns it. It
+	// may move. The old one stays as it is if there is an error.
+	resize(n int) ([]byte, error)
+	free()
+}
+
+// memory is the linear memory of one cell. The engine owns it, not wazero, so
+// that a host without memory gives an error instead of ending the process.
 //
 // The guest and the host use it in turns, never at the same time.
 type memory struct {
 	region region
+	whole  []byte // all of region
 	size   int
 }
 
@@ -25,12 +34,23 @@ var _ experimental.LinearMemory = (*memory)(nil)
 
 // newMemory reserves size bytes of zeros. It reports ErrShortage.
 func newMemory(size uint64) (*memory, error) {
-	m := new(memory)
-	if err := m.region.resize(int(size)); err != nil {
-		return nil, fmt.Errorf("reserve %d bytes of memory: %w: %w", size, ErrShortage, err)
+	m := &memory{region: newRegion()}
+	if err := m.resize(int(size)); err != nil {
+		return nil, err
 	}
-	m.size = int(size)
 	return m, nil
+}
+
+func (m *memory) resize(size int) error {
+	if size > len(m.whole) || m.whole == nil {
+		whole, err := m.region.resize(size)
+		if err != nil {
+			return fmt.Errorf("a memory of %d bytes: %w: %w", size, ErrShortage, err)
+		}
+		m.whole = whole
+	}
+	m.size = size
+	return nil
 }
 
 // Allocate makes m its own wazero allocator: a cell has one memory, and it was
@@ -47,29 +67,30 @@ func (s shortage) Error() string { return s.err.Error() }
 // memory must not be an answer that the guest can notice (M2), so it ends the
 // call.
 func (m *memory) Reallocate(size uint64) []byte {
-	if int(size) > len(m.region.bytes) {
-		if err := m.region.resize(int(size)); err != nil {
-			panic(shortage{fmt.Errorf("grow memory to %d bytes: %w: %w", size, ErrShortage, err)})
-		}
+	if err := m.resize(int(size)); err != nil {
+		panic(shortage{err})
 	}
-	m.size = int(size)
 	return m.bytes()
 }
 
 // Free implements experimental.LinearMemory.
 func (m *memory) Free() {
 	m.region.free()
-	m.size = 0
+	m.whole, m.size = nil, 0
 }
 
 // bytes is the memory as it is now. It is invalid after the guest has run.
-func (m *memory) bytes() []byte { return m.region.bytes[:m.size:m.size] }
+func (m *memory) bytes() []byte { return m.whole[:m.size:m.size] }
 
-// view is the part [ptr, ptr+n) of the memory, false if it lies outside.
+// view is the part [ptr, ptr+n) of the memory, false if it lies outside. What is
+// empty lies outside nowhere: the pointer of an empty slice may be anything.
 func (m *memory) view(ptr, n uint32) ([]byte, bool) {
+	if n == 0 {
+		return nil, true
+	}
 	end := uint64(ptr) + uint64(n)
 	if end > uint64(m.size) {
 		return nil, false
 	}
-	return m.region.bytes[ptr:end:end], true
+	return m.whole[ptr:end:end], true
 }

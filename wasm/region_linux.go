@@ -2,30 +2,31 @@ package wasm
 
 import "golang.org/x/sys/unix"
 
-// region is a growable stretch of zeroed bytes. Fresh pages cost nothing until
-// they are touched, and growing does not copy.
-type region struct{ bytes []byte }
+// mapped is a region of the kernel's: fresh pages cost nothing until they are
+// touched, and growing does not copy.
+type mapped struct{ bytes []byte }
 
-func (r *region) resize(n int) error {
-	n = max(n, 1) // the kernel maps at least a page
-	var grown []byte
+func newRegion() region { return new(mapped) }
+
+func (r *mapped) resize(n int) ([]byte, error) {
+	n = max(n, 1) // the kernel maps no less
+	var bytes []byte
 	var err error
 	if r.bytes == nil {
-		grown, err = unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		bytes, err = unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	} else {
-		grown, err = unix.Mremap(r.bytes, n, unix.MREMAP_MAYMOVE)
+		bytes, err = unix.Mremap(r.bytes, n, unix.MREMAP_MAYMOVE)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.bytes = grown
-	return nil
+	r.bytes = bytes
+	return bytes, nil
 }
 
-func (r *region) free() {
+func (r *mapped) free() {
 	if r.bytes != nil {
-		// It fails only for a region that is not ours.
-		_ = unix.Munmap(r.bytes)
+		_ = unix.Munmap(r.bytes) // it fails only for what was not mapped
 		r.bytes = nil
 	}
 }

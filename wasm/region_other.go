@@ -2,14 +2,16 @@
 
 package wasm
 
-// region is a growable stretch of zeroed bytes.
-type region struct{ bytes []byte }
+// allocated is a region of the Go heap.
+type allocated struct{ bytes []byte }
 
-func (r *region) resize(n int) error {
-	grown := make([]byte, max(n, 1))
-	copy(grown, r.bytes)
-	r.bytes = grown
-	return nil
+func newRegion() region { return new(allocated) }
+
+func (r *allocated) resize(n int) ([]byte, error) {
+	bytes := make([]byte, max(n, 1))
+	copy(bytes, r.bytes)
+	r.bytes = bytes
+	return bytes, nil
 }
 
-func (r *region) free() { r.bytes = nil }
+func (r *allocated) free() { r.bytes = nil }
