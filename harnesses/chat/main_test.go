@@ -148,6 +148,17 @@ func TestChatReadsWhatItSends(t *testing.T) {
 	}
 }
 
+// A record that cannot be read must not be left out of a prompt in silence.
+func TestChatBrokenHistory(t *testing.T) {
+	host := &sdktest.Host{Records: []abi.LogRecord{
+		{Seq: 1, Event: &abi.Event{Kind: abi.EventOutput}},
+		{Seq: 2, Event: &abi.Event{Kind: abi.EventEnd, End: &abi.HarnessEnd{State: abi.StateCompleted}}},
+	}}
+	if _, err := host.Run(t.Context(), chat{}, "hi"); err == nil || err.Error() != "chat: record 1, EVENT_OUTPUT, has no message" {
+		t.Errorf("got error %v", err)
+	}
+}
+
 func TestChatErrors(t *testing.T) {
 	tests := []struct {
 		config string

@@ -41,16 +41,16 @@ func (i *incarnation) Run(ctx context.Context, t runtimes.Turn, port runtimes.Po
 	defer giveUp(nil)
 	defer context.AfterFunc(i.ended, func() { giveUp(runtimes.ErrStopped) })()
 
-	link := &link{ctx: ctx, calls: make(chan call), random: rand.NewChaCha8(t.Seed)}
+	l := &link{ctx: ctx, calls: make(chan call), random: rand.NewChaCha8(t.Seed)}
 	result := make(chan error, 1)
 	go func() {
 		err := errors.New("the harness ended its goroutine")
 		defer func() { result <- err }()
-		err = sdk.RunTurn(ctx, i.harness, link)
+		err = sdk.RunTurn(ctx, i.harness, l)
 	}()
 	for {
 		select {
-		case c := <-link.calls:
+		case c := <-l.calls:
 			var response runtimes.Response
 			// A port that gave the turn up is not called again.
 			if ctx.Err() == nil {

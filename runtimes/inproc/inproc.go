@@ -97,10 +97,10 @@ func (r *Runtime) Close(ctx context.Context) error {
 }
 
 func (r *Runtime) harness(m runtimes.Module) (sdk.Harness, error) {
-	make, ok := r.harnesses[m.Name]
+	fresh, ok := r.harnesses[m.Name]
 	if !ok {
 		known := slices.Sorted(maps.Keys(r.harnesses))
 		return nil, fmt.Errorf("%w: no native harness %q; there are: %s", runtimes.ErrModule, m.Name, strings.Join(known, ", "))
 	}
-	return make(), nil
+	return fresh(), nil
 }

@@ -137,3 +137,35 @@ func TestMessageText(t *testing.T) {
 		}
 	}
 }
+
+// What a reason means is part of the record's format.
+func TestEndReason(t *testing.T) {
+	type meaning struct {
+		State abi.EndState
+		Class abi.EndClass
+	}
+	want := map[abi.EndReason]meaning{
+		"completed": {"COMPLETED", "deterministic"},
+		"error":     {"FAILED", "deterministic"},
+		"trap":      {"FAILED", "deterministic"},
+		"fuel":      {"FAILED", "deterministic"},
+		"depth":     {"FAILED", "deterministic"},
+		"limit":     {"FAILED", "deterministic"},
+		"exit":      {"FAILED", "deterministic"},
+		"deadline":  {"FAILED", "external"},
+		"canceled":  {"CANCELED", "external"},
+		"abandoned": {"CANCELED", "external"},
+		"engine":    {"FAILED", "external"},
+		"host":      {"FAILED", "external"},
+	}
+	got := map[abi.EndReason]meaning{}
+	for _, r := range []abi.EndReason{
+		abi.ReasonCompleted, abi.ReasonError, abi.ReasonTrap, abi.ReasonFuel, abi.ReasonDepth, abi.ReasonLimit,
+		abi.ReasonExit, abi.ReasonDeadline, abi.ReasonCanceled, abi.ReasonAbandoned, abi.ReasonEngine, abi.ReasonHost,
+	} {
+		got[r] = meaning{r.State(), r.Class()}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
