@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// BenchmarkF13 runs the built agentctl as a process, with warm caches, and
+// BenchmarkProcess (F13) runs the built agentctl as a process, with warm caches, and
 // beside each figure the start of a process that does nothing ("version").
-func BenchmarkF13(b *testing.B) {
+func BenchmarkProcess(b *testing.B) {
 	needHarnesses(b)
 	warm(b)
 	cache, err := testCache()
