@@ -15,6 +15,10 @@ import (
 // have 15 % of it, of which storeLimits leaves a little to badger itself.
 const memtableBytes = 16 << 20
 
+// maxInline is the least length of a value that badger would put into its value
+// log.
+const maxInline = 1 << 20
+
 // numMemtables is how many full memtables may wait to become tables.
 const numMemtables = 2
 
@@ -38,7 +42,7 @@ func badgerOptions(dir string) badger.Options {
 		WithNumLevelZeroTables(4).
 		WithNumLevelZeroTablesStall(8).
 		WithNumCompactors(2).
-		WithValueThreshold(1 << 20).
+		WithValueThreshold(maxInline).
 		WithValueLogFileSize(1 << 20)
 }
 

@@ -198,3 +198,35 @@ func TestCorruptDisk_Anywhere(t *testing.T) {
 		t.Errorf("only %d sessions noticed: the flips do not hit what is read", noticed)
 	}
 }
+
+// TestLargeRecords: a record is stored whole or refused for good; none goes to the
+// value log, whose failing sync badger does not report.
+func TestLargeRecords(t *testing.T) {
+	dir := t.TempDir()
+	j := openAt(t, dir)
+	defer closeJournal(t, j)
+	if _, err := j.Create(t.Context(), Session{UID: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	event := func(size int) [][]byte {
+		return [][]byte{fmt.Appendf(nil, `{"text":"%s"}`, bytes.Repeat([]byte("x"), size))}
+	}
+	if _, err := j.Append(t.Context(), "s", Append{Events: event(maxInline)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a record of 1 MiB: %v, want ErrTooLarge", err)
+	}
+	if _, err := j.Append(t.Context(), "s", Append{Events: event(maxInline - 1000)}); err != nil {
+		t.Error(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "*.vlog"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("value logs %v, %v", logs, err)
+	}
+	log, err := os.ReadFile(logs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	const header = 20
+	if len(bytes.TrimRight(log, "\x00")) > header {
+		t.Errorf("%s is not empty", logs[0])
+	}
+}

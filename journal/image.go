@@ -209,15 +209,17 @@ func (im *Image) unsaved() ([]Entry, error) {
 	if im.stored.Load() {
 		return nil, nil
 	}
+	view := im.journal.store.View()
+	defer view.Close()
 	key := digestKey(kindImage, im.root)
-	switch _, err := im.journal.get(key); {
+	switch _, err := view.Get(key); {
 	case err == nil:
 		im.markSaved()
 		return nil, nil
 	case !errors.Is(err, ErrNotFound):
 		return nil, err
 	}
-	c := collect{get: im.journal.get, seen: map[abi.Digest]bool{}}
+	c := collect{get: view.Get, seen: map[abi.Digest]bool{}}
 	if err := c.subtree(im.tree.root, height(im.tree.pages), im.tree.pages); err != nil {
 		return nil, err
 	}

@@ -47,13 +47,17 @@ type Entry struct{ Key, Value []byte }
 // Limits bound a batch.
 type Limits struct {
 	// Size is the greatest Batch.Size that a Storage takes, Ahead the greatest
-	// Batch.AheadSize.
-	Size, Ahead int
+	// Batch.AheadSize, Value the greatest length of a value.
+	Size, Ahead, Value int
 }
 
 // storeLimits are those of both implementations here. Ahead has room for 8 MiB
 // of pages and their nodes.
-var storeLimits = Limits{Size: memtableBytes*15/100 - 4<<10, Ahead: 9 << 20}
+var storeLimits = Limits{
+	Size:  memtableBytes*15/100 - 4<<10,
+	Ahead: 9 << 20,
+	Value: maxInline - 1,
+}
 
 // Batch is a set of changes that a Storage applies together.
 type Batch struct {
@@ -115,6 +119,13 @@ func (b *Batch) AheadSize() int { return b.ahead }
 func (l Limits) check(b *Batch) error {
 	if b.size > l.Size || b.ahead > l.Ahead {
 		return fmt.Errorf("%w: a batch of %d bytes with %d ahead", ErrTooLarge, b.size, b.ahead)
+	}
+	for _, entries := range [][]Entry{b.Ahead, b.Puts} {
+		for _, e := range entries {
+			if len(e.Value) > l.Value {
+				return fmt.Errorf("%w: a value of %d bytes, at most %d", ErrTooLarge, len(e.Value), l.Value)
+			}
+		}
 	}
 	return nil
 }
