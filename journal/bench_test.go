@@ -19,7 +19,7 @@ import (
 )
 
 // benchEvent makes a record's line 256 bytes long.
-var benchEvent = event(strings.Repeat("x", 72))
+var benchEvent = event(strings.Repeat("x", 109))
 
 // percentiles reports the median and the 99th percentile of durations.
 func percentiles(b *testing.B, took []time.Duration) {

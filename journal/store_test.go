@@ -430,7 +430,7 @@ func TestAppendRefuses(t *testing.T) {
 
 func TestBlobs(t *testing.T) {
 	onBoth(t, func(t *testing.T, j *Journal) {
-		for _, size := range []int{0, 1, blobChunk - 1, blobChunk, blobChunk + 1, 3*blobChunk + 7, 20 << 20} {
+		for _, size := range []int{0, 1, blobChunk - 1, blobChunk, blobChunk + 1, 3*blobChunk + 7, 5 << 20} {
 			b := bytes.Repeat([]byte{byte(size), 'x', 7}, size/3+1)[:size]
 			if has, err := j.HasBlob(abi.DigestOf(b)); has || err != nil {
 				t.Fatalf("%d bytes: there already: %v", size, err)

@@ -94,7 +94,7 @@ func waiting(j *Journal) int {
 // side by side.
 func TestConcurrentAppends(t *testing.T) {
 	onBoth(t, func(t *testing.T, j *Journal) {
-		const sessions, appends = 64, 20
+		const sessions, appends = 64, 8
 		for i := range sessions {
 			create(t, j, uidOf(i), "p", "")
 		}
@@ -108,7 +108,7 @@ func TestConcurrentAppends(t *testing.T) {
 			})
 		}
 		wg.Go(func() {
-			for range 20 {
+			for range 5 {
 				for i := range sessions {
 					if _, _, err := j.Verify(context.Background(), uidOf(i), VerifyOptions{}); err != nil {
 						t.Error(err)
