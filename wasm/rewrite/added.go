@@ -22,9 +22,12 @@ const (
 	addedFunctions = iota
 )
 
+// addedLocals is how many locals a function may get, one of each number type.
+const addedLocals = 4
+
 const (
-	// bytesPerFuel is how much memory one unit of fuel fills, copies or, when
-	// memory grows, zeroes; as a shift.
+	// bytesPerFuelShift is how much memory one unit of fuel fills, copies or, when
+	// memory grows, zeroes, as a shift.
 	bytesPerFuelShift = 3
 	// chunk is how much is filled or copied between two checks.
 	chunk = 1 << 20

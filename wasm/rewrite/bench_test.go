@@ -31,30 +31,32 @@ var tight = []wasmtest.Func{
 		local.get 0 i32.const 1 i32.sub call $fib local.get 0 i32.const 2 i32.sub call $fib i32.add end`},
 }
 
+var benchGuests = []struct{ name, body string }{
+	{"count", `loop local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
+	{"sum", `loop
+		local.get 1 local.get 0 i32.const 65532 i32.and i32.load i32.add local.set 1
+		local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
+	{"sieve", `loop
+		local.get 0 i32.const 65535 i32.and local.tee 1
+		local.get 1 i32.load8_u local.get 0 i32.xor i32.const 3 i32.mul i32.store8
+		local.get 0 i32.const 1 i32.and if local.get 1 i32.const 5 i32.add local.set 1 end
+		local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
+	{"floats", `loop
+		local.get 0 i32.const 65528 i32.and
+		local.get 0 f64.convert_i32_u f64.const 1.5 f64.mul f64.sqrt f64.store
+		local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
+	{"calls", `loop
+		local.get 0 call $add local.set 1
+		local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
+	{"fib", `local.get 0 call $fib drop`},
+	{"copies", `loop
+		i32.const 0 i32.const 64 i32.const 16 memory.copy
+		local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
+}
+
 // Each guest as it was and rewritten: the ratio is what metering costs (F8).
 func BenchmarkMetering(b *testing.B) {
-	for _, tt := range []struct{ name, body string }{
-		{"count", `loop local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
-		{"sum", `loop
-			local.get 1 local.get 0 i32.const 65532 i32.and i32.load i32.add local.set 1
-			local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
-		{"sieve", `loop
-			local.get 0 i32.const 65535 i32.and local.tee 1
-			local.get 1 i32.load8_u local.get 0 i32.xor i32.const 3 i32.mul i32.store8
-			local.get 0 i32.const 1 i32.and if local.get 1 i32.const 5 i32.add local.set 1 end
-			local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
-		{"floats", `loop
-			local.get 0 i32.const 65528 i32.and
-			local.get 0 f64.convert_i32_u f64.const 1.5 f64.mul f64.sqrt f64.store
-			local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
-		{"calls", `loop
-			local.get 0 call $add local.set 1
-			local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
-		{"fib", `local.get 0 call $fib drop`},
-		{"copies", `loop
-			i32.const 0 i32.const 64 i32.const 16 memory.copy
-			local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
-	} {
+	for _, tt := range benchGuests {
 		m := function("i32", "i32", tt.body)
 		m.Funcs = append(m.Funcs, tight...)
 		code := m.Bytes()

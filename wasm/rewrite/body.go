@@ -29,7 +29,11 @@ func (w *rewriter) codeSection() {
 	w.out = appendU32(w.out, uint32(n)+addedFunctions)
 	for i := range n {
 		w.function = int(w.imported) + i
+		at := w.r.pos
 		size := int(w.r.u32())
+		if size > maxBody {
+			w.r.fail(at, "it has %d bytes, more than the %d allowed", size, maxBody)
+		}
 		w.r.within(size, w.functionBody)
 		if w.r.err != nil {
 			return
@@ -74,8 +78,8 @@ func (w *rewriter) declaredLocals() (groups int, declared span) {
 		w.valueType()
 	}
 	declared.end = w.r.pos
-	if total > maxLocals-4 {
-		w.r.fail(declared.start, "it has %d locals, more than the %d allowed", total, maxLocals-4)
+	if limit := uint64(maxLocals - addedLocals); total > limit {
+		w.r.fail(declared.start, "it has %d locals, more than the %d allowed", total, limit)
 	}
 	w.body.locals = uint32(total)
 	return groups, declared
@@ -244,10 +248,14 @@ func (w *rewriter) control(at int, op byte) bool {
 	case opBr, opBrIf:
 		w.label(at)
 	case opBrTable:
-		for range r.count(1) {
+		n := r.count(1)
+		if n > maxTargets {
+			r.fail(at, "a br_table has %d targets, more than the %d allowed", n, maxTargets)
+			return false
+		}
+		for range n + 1 {
 			w.label(at)
 		}
-		w.label(at)
 	case opReturn:
 		w.copyTo(at)
 		w.out = appendU32(append(w.out, opBr), uint32(len(b.blocks)))

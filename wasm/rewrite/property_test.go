@@ -17,18 +17,19 @@ import (
 // the original does.
 func TestM2_Behaviour(t *testing.T) {
 	engines := newEngines(t)
-	rapid.Check(t, func(t *rapid.T) {
-		quiet := rapid.Bool().Draw(t, "quiet")
-		module := genModule(t, quiet)
-		code := module.Bytes()
-		m, err := rewrite.Rewrite(code, rewrite.Options{Allowed: allowAll})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := compare(engines, code, m, quiet); err != nil {
-			t.Fatalf("%v\n%+v", err, module)
-		}
-	})
+	for name, quiet := range map[string]bool{"original and rewritten": true, "engines": false} {
+		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
+			module := genModule(t, quiet)
+			code := module.Bytes()
+			m, err := rewrite.Rewrite(code, rewrite.Options{Allowed: allowAll})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := compare(engines, code, m, quiet); err != nil {
+				t.Fatalf("%v\n%+v", err, module)
+			}
+		}))
+	}
 }
 
 // errInvalid reports an original that the engine itself refuses.

@@ -81,7 +81,9 @@ func TestRefused(t *testing.T) {
 		}, "the start function 0 has type () -> (i32)"},
 		{"huge table", wasmtest.Module{Tables: []wasmtest.Table{{Min: 1 << 20}, {Min: 1}}}, "the tables have 1048577 elements, more than the 1048576 allowed"},
 		{"too many locals", function("", strings.Repeat("i32 ", 49_998), ""), "it has 49998 locals, more than the 49996 allowed"},
-		{"deep nesting", body(strings.Repeat("block ", 50_001)), "blocks nest deeper than 50000"},
+		{"deep nesting", body(strings.Repeat("block ", 5_001)), "blocks nest deeper than 5000"},
+		{"long br_table", body("i32.const 0 br_table" + strings.Repeat(" 0", 1<<16+2)), "a br_table has 65537 targets, more than the 65536 allowed"},
+		{"long function", body(strings.Repeat("nop ", 8<<20)), "it has 8388612 bytes, more than the 8388608 allowed"},
 		{"goes on after its end", body("end nop"), "the function goes on after its end"},
 		{"does not end", body("block"), "it ends too early"},
 		// What is added cannot be reached by an index that was out of range.

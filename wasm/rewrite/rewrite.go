@@ -50,8 +50,13 @@ const (
 	PageSize = 64 << 10
 	MaxPages = 1 << 16
 
-	maxLocals   = 50_000  // of one function, the added ones included
-	maxNesting  = 50_000  // blocks in blocks
+	// What engines compile in more than linear time. Go's largest functions nest
+	// some hundred blocks, and have 50 KB and 30 locals.
+	maxBody    = 8 << 20 // bytes of one function
+	maxLocals  = 50_000  // of one function, the added ones included
+	maxNesting = 5_000   // blocks in blocks
+	maxTargets = 1 << 16 // of a br_table
+
 	maxParams   = 1_000   // of a type, and as many results
 	maxElements = 1 << 20 // of all tables together
 )
