@@ -57,7 +57,7 @@ func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Re
 		return nil, err
 	}
 	if a.Image != nil {
-		rows, err := a.Image.unsaved()
+		rows, err := j.unsaved(a.Image)
 		if err != nil {
 			return nil, fmt.Errorf("image %v: %w", a.Image.Root(), err)
 		}

@@ -181,10 +181,7 @@ func (j *Journal) ReadPage(im *Image, page uint32, dst []byte) error {
 // SaveImage makes im durable; one that is already costs nothing. Its errors are
 // those of Append, and it may be called again after any of them.
 func (j *Journal) SaveImage(ctx context.Context, im *Image) error {
-	if im.journal != j {
-		return fmt.Errorf("save image %v: %w", im.root, errForeign)
-	}
-	rows, err := im.unsaved()
+	rows, err := j.unsaved(im)
 	if err == nil && len(rows) > 0 {
 		last := rows[len(rows)-1]
 		err = j.writer.do(ctx, &job{
@@ -205,11 +202,14 @@ func (j *Journal) SaveImage(ctx context.Context, im *Image) error {
 // that order, in one batch or several, each durable before the next, so that a
 // row that is there proves all it names (M4). Values are shared, not to be
 // changed.
-func (im *Image) unsaved() ([]Entry, error) {
+func (j *Journal) unsaved(im *Image) ([]Entry, error) {
+	if im.journal != j {
+		return nil, errForeign
+	}
 	if im.stored.Load() {
 		return nil, nil
 	}
-	view := im.journal.store.View()
+	view := j.store.View()
 	defer view.Close()
 	key := digestKey(kindImage, im.root)
 	switch _, err := view.Get(key); {

@@ -152,7 +152,7 @@ func TestImage_SharesAndLetsGo(t *testing.T) {
 	saveImage(t, j, base)
 	m.pages[799] = 17
 	child := newImage(t, j, base, m.spec(3, 4, 799))
-	rows, err := child.unsaved()
+	rows, err := j.unsaved(child)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,11 +250,13 @@ func TestImages_OfAnotherJournal(t *testing.T) {
 	page := make([]byte, abi.PageSize)
 	_, buildErr := here.NewImage(foreign, m.spec())
 	_, diffErr := here.DiffImages(own, foreign)
+	_, appendErr := here.Append(t.Context(), "s", Append{Events: [][]byte{[]byte("{}")}, Image: foreign})
 	for name, err := range map[string]error{
-		"build": buildErr,
-		"diff":  diffErr,
-		"read":  here.ReadPage(foreign, 0, page),
-		"save":  here.SaveImage(t.Context(), foreign),
+		"build":  buildErr,
+		"diff":   diffErr,
+		"append": appendErr,
+		"read":   here.ReadPage(foreign, 0, page),
+		"save":   here.SaveImage(t.Context(), foreign),
 	} {
 		if !errors.Is(err, errForeign) {
 			t.Errorf("%s: error %v, want %v", name, err, errForeign)
@@ -353,7 +355,7 @@ func TestMissingRowsAreCorruption(t *testing.T) {
 	j := journalOn(t, newMemory())
 	m := pagesOf(40)
 	im := newImage(t, j, nil, m.spec(every(40)...))
-	rows, err := im.unsaved()
+	rows, err := j.unsaved(im)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,7 +465,7 @@ func BenchmarkNewImage(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				n++
-				if rows, err := newImage(b, j, base, spec).unsaved(); err != nil || len(rows) < 22 {
+				if rows, err := j.unsaved(newImage(b, j, base, spec)); err != nil || len(rows) < 22 {
 					b.Fatal(len(rows), err)
 				}
 			}

@@ -276,7 +276,7 @@ func (r *imageRun) save(t *rapid.T) {
 	if err := r.j.SaveImage(t.Context(), k.im); err != nil {
 		t.Fatal(err)
 	}
-	if rows, err := k.im.unsaved(); err != nil || len(rows) > 0 {
+	if rows, err := r.j.unsaved(k.im); err != nil || len(rows) > 0 {
 		t.Fatalf("%d rows unsaved after a save, %v", len(rows), err)
 	}
 	k.saved = true
