@@ -15,7 +15,7 @@ BenchmarkAppend256Sessions/journal-2   	     100	  11000000 ns/op	   70000 recor
 BenchmarkAppend256Sessions/journal-2   	     100	  13000000 ns/op	   20000 records/s	 12 allocs/op
 BenchmarkAppend256Sessions/reference-2 	     100	  12000000 ns/op	  100000 records/s
 pkg: github.com/agentcell/agentcell/cmd/agentctl
-BenchmarkProcess/exec-2   	      10	 130000000 ns/op
+BenchmarkProcess/exec-2   	      10	 140000000 ns/op	 130000000 p50-ns
 --- SKIP: BenchmarkOther
 PASS
 ok  	github.com/agentcell/agentcell/journal	3.1s
@@ -34,7 +34,7 @@ func TestWrite(t *testing.T) {
 		"do not edit. 1 January 1970.",
 		"- Some Processor @ 2.80GHz\n",
 		"| 60\u202f000 records/s | 100\u202f000 records/s | yes |",
-		"| 130 ms/op |  | no |",
+		"| p50 130 ms |  | no |",
 		"| not measured |  | – |",
 		"| journal.Append256Sessions/journal | 3 | 12 ms/op, 60\u202f000 records/s, 12 allocs/op |",
 	} {
@@ -67,6 +67,7 @@ func TestFormat(t *testing.T) {
 		{999.7, "ns/op", "1\u202f000 ns/op"},
 		{0.5, "ns/op", "0.5 ns/op"},
 		{2.5, "ms", "2.5 ms"},
+		{1200, "p99-µs", "p99 1.2 ms"},
 		{350, "us/turn", "350 µs/turn"},
 		{2, "commits/turn", "2 commits/turn"},
 		{1234567.8, "records/s", "1\u202f234\u202f568 records/s"},

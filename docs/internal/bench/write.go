@@ -47,8 +47,11 @@ var times = []struct {
 }{{"s", 1e9}, {"ms", 1e6}, {"µs", 1e3}, {"ns", 1}}
 
 // format prints a figure for people: three or more significant digits, and a
-// time in the unit that fits.
+// time in the unit that fits. A name before a unit, as in p99-ns, goes first.
 func format(v float64, unit string) string {
+	if name, unit, named := strings.Cut(unit, "-"); named {
+		return name + " " + format(v, unit)
+	}
 	base, per, _ := strings.Cut(unit, "/")
 	for _, given := range times {
 		if base != given.name && base != strings.Replace(given.name, "µ", "u", 1) {
