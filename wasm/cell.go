@@ -39,7 +39,7 @@ func (c *Compiled) newCell() (*cell, error) {
 		return nil, err
 	}
 	ctx := experimental.WithMemoryAllocator(c.engine.ctx, mem)
-	mod, err := c.engine.rt.InstantiateModule(ctx, c.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	mod, err := c.runtime.InstantiateModule(ctx, c.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		mem.Free()
 		return nil, refusef("instantiate: %w", err)

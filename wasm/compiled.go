@@ -37,7 +37,8 @@ type Compiled struct {
 	imports []string
 	types   []byte // of the mutable globals
 	start   []string
-	minimum uint64 // bytes of memory
+	minimum uint64         // bytes of memory
+	runtime wazero.Runtime // that has the code
 	code    wazero.CompiledModule
 
 	golden Image
@@ -65,7 +66,7 @@ func (e *Engine) compile(ctx context.Context, digest abi.Digest, code []byte) (*
 	if slices.ContainsFunc(m.Exports, func(x rewrite.Export) bool { return x.Name == exportInitialize }) {
 		c.start = append(c.start, exportInitialize)
 	}
-	if c.code, err = e.rt.CompileModule(ctx, m.Code); err != nil {
+	if c.runtime, c.code, err = e.translate(ctx, m.Code); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}

@@ -52,8 +52,9 @@ const progressAfter = 300 * time.Millisecond
 // Engine loads modules. It is safe for concurrent use.
 type Engine struct {
 	cfg     Config
+	host    []hostFunc
 	rt      wazero.Runtime
-	cache   wazero.CompilationCache
+	cache   wazero.CompilationCache // nil without CacheDir
 	allowed func(module, name string, t rewrite.FuncType) error
 	// ctx ends, with ErrStopped, when the engine closes.
 	ctx  context.Context
@@ -62,6 +63,7 @@ type Engine struct {
 	mu     sync.Mutex
 	closed bool
 	loads  map[abi.Digest]*load
+	plain  wazero.Runtime // without cache; made when it is needed
 	// busy counts what must end before the code and memories may be freed.
 	busy sync.WaitGroup
 }
@@ -86,30 +88,67 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.MaxIdle == 0 {
 		cfg.MaxIdle = 2 * runtime.GOMAXPROCS(0)
 	}
+	e := &Engine{cfg: cfg, host: hostFuncs(), loads: map[abi.Digest]*load{}}
+	e.allowed = allowImports(e.host)
+	e.ctx, e.stop = context.WithCancelCause(experimental.WithCompilationWorkers(context.Background(), cfg.Workers))
+	if cfg.CacheDir != "" {
+		var err error
+		if e.cache, err = wazero.NewCompilationCacheWithDir(cfg.CacheDir); err != nil {
+			return nil, fmt.Errorf("compile cache: %w", err)
+		}
+	}
+	var err error
+	e.rt, err = e.newRuntime(e.cache)
+	return e, err
+}
+
+// newRuntime makes a wazero runtime with the host functions.
+func (e *Engine) newRuntime(cache wazero.CompilationCache) (wazero.Runtime, error) {
 	rc := wazero.NewRuntimeConfig()
-	if cfg.Interpreter {
+	if e.cfg.Interpreter {
 		rc = wazero.NewRuntimeConfigInterpreter()
 	}
 	// What the rewriting refuses, SIMD for one, is switched off here as well.
 	rc = rc.WithCoreFeatures(api.CoreFeaturesV2 &^ api.CoreFeatureSIMD).
 		WithDebugInfoEnabled(false).WithCustomSections(false)
-	e := &Engine{cfg: cfg, loads: map[abi.Digest]*load{}}
-	if cfg.CacheDir != "" {
-		cache, err := wazero.NewCompilationCacheWithDir(cfg.CacheDir)
-		if err != nil {
-			return nil, fmt.Errorf("compile cache: %w", err)
-		}
-		e.cache = cache
+	if cache != nil {
 		rc = rc.WithCompilationCache(cache)
 	}
-	e.ctx, e.stop = context.WithCancelCause(experimental.WithCompilationWorkers(context.Background(), cfg.Workers))
-	e.rt = wazero.NewRuntimeWithConfig(e.ctx, rc)
-	funcs := hostFuncs()
-	e.allowed = allowImports(funcs)
-	if err := instantiateHost(e.ctx, e.rt, funcs); err != nil {
-		return nil, errors.Join(err, e.Close(context.Background()))
+	rt := wazero.NewRuntimeWithConfig(e.ctx, rc)
+	if err := instantiateHost(e.ctx, rt, e.host); err != nil {
+		return nil, errors.Join(err, rt.Close(e.ctx))
 	}
-	return e, nil
+	return rt, nil
+}
+
+// withoutCache gives the runtime that has no cache.
+func (e *Engine) withoutCache() (wazero.Runtime, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var err error
+	if e.plain == nil {
+		e.plain, err = e.newRuntime(nil)
+	}
+	return e.plain, err
+}
+
+// translate compiles rewritten code. A cache that cannot be read or written
+// costs time and nothing else: if it cannot be written, wazero has the code in
+// memory, where a second try finds it; else the code is compiled without it.
+func (e *Engine) translate(ctx context.Context, code []byte) (wazero.Runtime, wazero.CompiledModule, error) {
+	m, err := e.rt.CompileModule(ctx, code)
+	if err == nil || e.cache == nil {
+		return e.rt, m, err
+	}
+	if m, err = e.rt.CompileModule(ctx, code); err == nil {
+		return e.rt, m, nil
+	}
+	plain, err := e.withoutCache()
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err = plain.CompileModule(ctx, code)
+	return plain, m, err
 }
 
 // Loaded gives a module that Load has loaded before.
@@ -260,6 +299,9 @@ func (e *Engine) Close(ctx context.Context) error {
 		return fmt.Errorf("close engine: a handler is still busy: %w", context.Cause(ctx))
 	}
 	err := e.rt.Close(ctx)
+	if e.plain != nil {
+		err = errors.Join(err, e.plain.Close(ctx))
+	}
 	if e.cache != nil {
 		err = errors.Join(err, e.cache.Close(ctx))
 	}

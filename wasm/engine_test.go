@@ -279,3 +279,60 @@ func TestProgress(t *testing.T) {
 		t.Errorf("progress: %+v", told)
 	}
 }
+
+// A compile cache that is damaged, or cannot be written, costs time only.
+func TestBadCache(t *testing.T) {
+	code := guest{run: "i32.const 0"}.bytes()
+	run := func(t *testing.T, e *Engine) {
+		t.Helper()
+		c := loaded(t, e, code)
+		if out, err := instantiate(t, c).Run(t.Context(), Turn{}, &world{}); err != nil || out.Reason != abi.ReasonCompleted {
+			t.Errorf("outcome %v, %v", out, err)
+		}
+	}
+	// files gives the directory of the cached code, and what is in it.
+	files := func(t *testing.T, dir string) (string, []string) {
+		t.Helper()
+		inner, err := filepath.Glob(filepath.Join(dir, "wazero-*"))
+		if err != nil || len(inner) != 1 {
+			t.Fatal(inner, err)
+		}
+		entries, err := filepath.Glob(filepath.Join(inner[0], "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return inner[0], entries
+	}
+	t.Run("damaged", func(t *testing.T) {
+		dir := t.TempDir()
+		run(t, newEngine(t, Config{CacheDir: dir}))
+		_, entries := files(t, dir)
+		if len(entries) == 0 {
+			t.Fatal("nothing was cached; the test shows nothing")
+		}
+		for _, name := range entries {
+			if err := os.WriteFile(name, []byte("damaged"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run(t, newEngine(t, Config{CacheDir: dir}))
+	})
+	t.Run("gone", func(t *testing.T) {
+		dir := t.TempDir()
+		e := newEngine(t, Config{CacheDir: dir})
+		inner, _ := files(t, dir)
+		if err := os.Remove(inner); err != nil {
+			t.Fatal(err)
+		}
+		run(t, e)
+	})
+	t.Run("not a directory", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(Config{CacheDir: file}); err == nil {
+			t.Error("no error")
+		}
+	})
+}
