@@ -72,6 +72,9 @@ func (a *app) interrupts(exit func(int)) (context.Context, func()) {
 			return
 		}
 		if a.turning.Load() {
+			if a.errTerminal {
+				a.note("") // the terminal has just shown ^C
+			}
 			a.note("canceling the turn; once more leaves at once and the session can be resumed")
 		}
 		cancel(errInterrupted)

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// The first Ctrl-C ends the context, and says so where a turn runs; the second
+// one leaves.
+func TestInterrupts(t *testing.T) {
+	var stderr strings.Builder
+	a := newApp(nil, new(strings.Builder), &stderr, func(string) string { return "" })
+	a.turning.Store(true)
+	left := make(chan int, 1)
+	ctx, stop := a.interrupts(func(code int) { left <- code })
+	defer stop()
+	interrupt := func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	interrupt()
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !errors.Is(cause, errInterrupted) {
+		t.Errorf("the context ended for %v", cause)
+	}
+	if want := "once more leaves at once"; !strings.Contains(stderr.String(), want) {
+		t.Errorf("stderr has %q, want %q", stderr.String(), want)
+	}
+	select {
+	case code := <-left:
+		t.Fatalf("left with %d after the first signal", code)
+	default:
+	}
+	interrupt()
+	if code := <-left; code != exitInterrupted {
+		t.Errorf("left with %d, want %d", code, exitInterrupted)
+	}
+}
+
+// A read from a terminal that never ends gives way to Ctrl-C.
+func TestReadInputGivesUp(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	a := newApp(r, new(strings.Builder), new(strings.Builder), func(string) string { return "" })
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errInterrupted)
+	if _, err := a.readInputs(ctx, []string{"-"}); exitCode(err) != exitInterrupted {
+		t.Errorf("readInputs gives %v", err)
+	}
+}
+
+// Every example of every help text runs, in the order of the text, where there
+// are a session "demo", an interrupted one "stuck", and the files that the
+// examples name.
+func TestExamples(t *testing.T) {
+	needHarnesses(t)
+	warm(t)
+	program, err := exec.LookPath("agentctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		t.Run(cmd.CommandPath(), func(t *testing.T) {
+			shell := exampleDirectory(t, program)
+			for line := range strings.Lines(cmd.Example) {
+				if out, err := shell(strings.TrimSpace(line)).CombinedOutput(); err != nil {
+					t.Errorf("%s: %v\n%s", strings.TrimSpace(line), err, out)
+				}
+			}
+		})
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+	}
+	walk(newRootCommand(newApp(nil, new(strings.Builder), new(strings.Builder), func(string) string { return "" })))
+}
+
+// exampleDirectory prepares a directory for examples, and gives a shell in it.
+func exampleDirectory(t *testing.T, program string) (shell func(line string) *exec.Cmd) {
+	t.Helper()
+	dir := t.TempDir()
+	cache, err := testCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell = func(line string) *exec.Cmd {
+		cmd := exec.Command("sh", "-c", "set -e\n"+line)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(),
+			"PATH="+filepath.Dir(program)+string(filepath.ListSeparator)+os.Getenv("PATH"),
+			"AGENTCTL_DATA="+filepath.Join(dir, "data"), "AGENTCELL_CACHE="+cache)
+		return cmd
+	}
+	for name, text := range map[string]string{
+		"question.txt":  "1 2\n",
+		"answers.jsonl": strings.Repeat(`{"text":"an answer"}`+"\n", 9),
+		"hang.jsonl":    `{"hang":true}` + "\n",
+		"mine.wasm":     string(guests()["quiet"]().Bytes()),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := shell("agentctl exec --name demo --input hello").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	stuck := shell("exec agentctl exec --name stuck --script hang.jsonl --input hello")
+	stdout, err := stuck.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stuck.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(time.Minute, func() { _ = stuck.Process.Kill() }).Stop()
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() && !strings.Contains(lines.Text(), "EVENT_MODEL_CALL") {
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	_ = stuck.Process.Kill()
+	_ = stuck.Wait() // killed, as meant
+	return shell
+}
