@@ -277,6 +277,9 @@ func compareUTF16(a, b []byte) int {
 	for i < len(a) && i < len(b) && a[i] == b[i] {
 		i++
 	}
+	if i < len(a) && i < len(b) && a[i] < utf8.RuneSelf && b[i] < utf8.RuneSelf {
+		return int(a[i]) - int(b[i])
+	}
 	for i > 0 && i < len(a) && !utf8.RuneStart(a[i]) {
 		i--
 	}
@@ -303,11 +306,12 @@ func unit(r rune) rune {
 func (c *canonicalizer) str() ([]byte, error) {
 	start := c.pos
 	c.pos++
+	seen := byte(0)
 	for c.pos < len(c.src) {
 		switch b := c.src[c.pos]; {
 		case b == '"':
 			raw := c.src[start+1 : c.pos]
-			if !utf8.Valid(raw) {
+			if seen >= utf8.RuneSelf && !utf8.Valid(raw) {
 				return nil, c.errorf("a string is not UTF-8")
 			}
 			c.pos++
@@ -318,6 +322,7 @@ func (c *canonicalizer) str() ([]byte, error) {
 		case b < 0x20:
 			return nil, c.errorf("a control character in a string")
 		default:
+			seen |= b
 			c.pos++
 		}
 	}
