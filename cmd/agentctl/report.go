@@ -8,35 +8,44 @@ import (
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/turn"
 	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
 )
 
 // report tells of an error on stderr: the cause, and what to do next.
 func (a *app) report(err error, code int) {
-	next := nextStep(err)
-	if !a.json {
-		text := "agentctl: " + strings.TrimSpace(err.Error())
-		if d, ok := differenceOf(err); ok && !d.want.IsZero() {
-			text += fmt.Sprintf("\n  want %s\n  got  %s", d.want, d.got)
-		}
-		if next != "" {
-			text += "\n" + next
-		}
-		a.complain(text)
-		return
-	}
-	e := errorJSON{Error: err.Error(), Code: code, Next: next}
-	if d, ok := differenceOf(err); ok {
-		e.Seq, e.What, e.Want, e.Got = int64(d.seq), d.what, d.want, d.got
-	}
+	e := errorJSON{Error: strings.TrimSpace(err.Error()), Code: code, Next: nextStep(err)}
 	var ended *turnError
 	if errors.As(err, &ended) {
 		e.Session, e.Execution, e.Reason = ended.Session.UID, ended.ID, ended.Reason
 	}
-	line, err := encodeLine(e)
-	if err != nil {
-		line = []byte(err.Error())
+	d, differs := differenceOf(err)
+	if differs {
+		e.Error = fmt.Sprintf("the record does not hold at seq %d: %s", d.seq, d.what)
+		e.Seq, e.What, e.Want, e.Got = int64(d.seq), d.what, d.want, d.got
 	}
-	a.complain(strings.TrimSuffix(string(line), "\n"))
+	if a.json {
+		line, err := encodeLine(e)
+		if err != nil {
+			line = []byte(err.Error())
+		}
+		a.complain(strings.TrimSuffix(string(line), "\n"))
+		return
+	}
+	text := "agentctl: " + e.Error
+	if differs && (!d.want.IsZero() || !d.got.IsZero()) {
+		text += fmt.Sprintf("\n  want %s\n  got  %s", orNone(d.want), orNone(d.got))
+	}
+	if e.Next != "" {
+		text += "\n" + e.Next
+	}
+	a.complain(text)
+}
+
+func orNone(d abi.Digest) string {
+	if d.IsZero() {
+		return "none"
+	}
+	return d.String()
 }
 
 // nextStep says what a person can do about err, where its text does not.
