@@ -53,6 +53,8 @@ type badgerStorage struct {
 	// known has the values of keys that batches required and put, which are
 	// required again and again: heads. This process alone writes here.
 	known map[string][]byte
+
+	versions versions
 }
 
 // maxKnown bounds badgerStorage.known.
@@ -68,11 +70,12 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 	if err := space.checkOpen(); err != nil {
 		return nil, err
 	}
-	db, err := badger.Open(badgerOptions(dir))
+	db, err := badger.OpenManaged(badgerOptions(dir))
 	if err != nil {
 		return nil, err
 	}
 	s := &badgerStorage{db: db, space: space, known: make(map[string][]byte)}
+	s.versions.open(db.MaxVersion())
 	s.space.tables = s.tableBytes
 	if err := s.space.open(); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -137,7 +140,7 @@ func (s *badgerStorage) require(requires []Requirement) error {
 	if len(s.known) > maxKnown {
 		clear(s.known)
 	}
-	txn := s.db.NewTransaction(false)
+	txn := s.db.NewTransactionAt(s.versions.newest(), false)
 	defer txn.Discard()
 	for _, r := range requires {
 		value, found := s.known[string(r.Key)]
@@ -161,34 +164,52 @@ func (s *badgerStorage) require(requires []Requirement) error {
 
 // write puts all entries in one synced transaction.
 func (s *badgerStorage) write(entries ...[]Entry) error {
-	txn := s.db.NewTransaction(true)
+	version := s.versions.newest() + 1
+	txn := s.db.NewTransactionAt(version-1, true)
 	defer txn.Discard()
 	for _, e := range slices.Concat(entries...) {
 		if err := txn.Set(e.Key, e.Value); err != nil {
 			return fmt.Errorf("%w: %w", ErrTooLarge, err)
 		}
 	}
-	if err := txn.Commit(); err != nil {
+	if err := txn.CommitAt(version, nil); err != nil {
 		return err
 	}
+	s.db.SetDiscardTs(s.versions.committed(version))
 	return s.space.claim()
 }
 
-func (s *badgerStorage) View() View { return badgerView{s.db.NewTransaction(false)} }
+func (s *badgerStorage) View() View {
+	version := s.versions.acquire()
+	return &badgerView{s, version, s.db.NewTransactionAt(version, false)}
+}
 
 func (s *badgerStorage) Close() error { return s.db.Close() }
 
-type badgerView struct{ txn *badger.Txn }
+// badgerView is the state as of one version.
+type badgerView struct {
+	storage *badgerStorage
+	version uint64
+	txn     *badger.Txn
+}
 
-func (v badgerView) Get(key []byte) ([]byte, error) { return get(v.txn, key) }
+func (v *badgerView) Get(key []byte) ([]byte, error) { return get(v.txn, key) }
 
-func (v badgerView) Close() { v.txn.Discard() }
+func (v *badgerView) Close() {
+	v.txn.Discard()
+	v.storage.versions.release(v.version)
+}
 
-// corrupted makes an error of a panic of badger's, which trusts what its tables say
+func openDB(o badger.Options) (db *badger.DB, err error) {
+	defer corrupted(&err)
+	return badger.Open(o)
+}
+
+// corrupted makes an error of a panic of badger's, which trusts what its files say
 // of themselves.
 func corrupted(err *error) {
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("%w: a table cannot be read: %v", ErrCorrupt, r)
+		*err = fmt.Errorf("%w: a file of the store cannot be read: %v", ErrCorrupt, r)
 	}
 }
 
@@ -204,7 +225,7 @@ func get(txn *badger.Txn, key []byte) (value []byte, err error) {
 	return item.ValueCopy(nil)
 }
 
-func (v badgerView) Scan(from, to []byte, reverse bool) iter.Seq2[Entry, error] {
+func (v *badgerView) Scan(from, to []byte, reverse bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		it := v.txn.NewIterator(badger.IteratorOptions{
 			Reverse: reverse,
@@ -215,7 +236,7 @@ func (v badgerView) Scan(from, to []byte, reverse bool) iter.Seq2[Entry, error] 
 	}
 }
 
-func (v badgerView) scan(it *badger.Iterator, from, to []byte, reverse bool, yield func(Entry, error) bool) {
+func (v *badgerView) scan(it *badger.Iterator, from, to []byte, reverse bool, yield func(Entry, error) bool) {
 	start := from
 	if reverse {
 		start = to // the greatest key <= to, which may be to itself

@@ -70,7 +70,8 @@ func BenchmarkAppend256Sessions(b *testing.B) {
 		db := benchBadger(b)
 		key := make([]byte, 40)
 		for n := 0; n < b.N; n += sessions {
-			txn := db.NewTransaction(true)
+			version := uint64(n + 1)
+			txn := db.NewTransactionAt(version-1, true)
 			for i := range min(sessions, b.N-n) {
 				k := slices.Clone(key)
 				binary.BigEndian.PutUint64(k, uint64(i))
@@ -79,7 +80,7 @@ func BenchmarkAppend256Sessions(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			if err := txn.Commit(); err != nil {
+			if err := txn.CommitAt(version, nil); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -88,7 +89,7 @@ func BenchmarkAppend256Sessions(b *testing.B) {
 }
 
 func benchBadger(b *testing.B) *badger.DB {
-	db, err := badger.Open(badgerOptions(b.TempDir()))
+	db, err := badger.OpenManaged(badgerOptions(b.TempDir()))
 	if err != nil {
 		b.Fatal(err)
 	}
