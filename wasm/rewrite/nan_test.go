@@ -9,6 +9,7 @@ import (
 
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/agentcell/agentcell/wasm/rewrite"
 	"github.com/agentcell/agentcell/wasm/wasmtest"
 )
 
@@ -105,6 +106,34 @@ func TestM2_NaN(t *testing.T) {
 			}
 			if all := words(original); runtime.GOARCH == "amd64" && len(all) > 1 && fmt.Sprint(all[0]) == fmt.Sprint(all[1]) {
 				t.Logf("f%d, observer %d: the engines agree on the original", bits, observer)
+			}
+		}
+	}
+}
+
+// M2: what is set to a float global, which is part of the image, is no other NaN
+// either.
+func TestM2_NaNGlobals(t *testing.T) {
+	m := wasmtest.Module{
+		Funcs: []wasmtest.Func{{Export: "run", Body: `
+			f32.const bits=0xffa00001 global.set 0
+			f64.const bits=0xfff4000000000001 global.set 1
+			f32.const -1.5 global.set 2`}},
+		Globals: []wasmtest.Global{
+			{Type: "f32", Mutable: true, Init: "f32.const 0"}, {Type: "f64", Mutable: true, Init: "f64.const 0"}, {Type: "f32", Mutable: true, Init: "f32.const 0"},
+		},
+	}
+	code := mustRewrite(t, m.Bytes()).Code
+	for _, e := range newEngines(t) {
+		g, err := e.instantiate(code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.close()
+		g.call("run")
+		for i, want := range []uint64{0x7fc00000, 0x7ff8 << 48, 0xbfc00000} {
+			if got := g.ExportedGlobal(rewrite.ExportGlobal(i)).Get(); got != want {
+				t.Errorf("%s: global %d is %#x, want %#x", e.name, i, got, want)
 			}
 		}
 	}

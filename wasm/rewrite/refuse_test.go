@@ -25,6 +25,9 @@ func TestRefused(t *testing.T) {
 	imports := func(module, name string, typ wasmtest.Type) wasmtest.Module {
 		return wasmtest.Module{Imports: []wasmtest.Import{{Module: module, Name: name, Type: typ}}}
 	}
+	indirect := passive(wasmtest.Func{Name: "b", Body: "i32.const 0 i32.const 0 i32.const 0 memory.init 0"}, wasmtest.Func{Export: "run", Body: "i32.const 0 call_indirect 0"})
+	indirect.Tables = []wasmtest.Table{{Min: 1}}
+	indirect.Elems = []wasmtest.Elem{{Funcs: []string{"b"}}}
 	for _, tt := range []struct {
 		name string
 		m    wasmtest.Module
@@ -105,6 +108,7 @@ func TestRefused(t *testing.T) {
 		{"data.drop below an export", passive(
 			wasmtest.Func{Export: "run", Body: "call $b"}, wasmtest.Func{Name: "b", Body: "call $c"}, wasmtest.Func{Name: "c", Body: "data.drop 0"},
 		), "function 3, offset 0x51: data.drop: data segments are gone"},
+		{"memory.init through the table", indirect, "function 1, offset 0x5b: memory.init: data segments are gone"},
 		{"memory.init by reference", passive(wasmtest.Func{Name: "b", Body: "i32.const 0 i32.const 0 i32.const 0 memory.init 0"}, wasmtest.Func{Export: "run", Body: "ref.func $b drop"}), "memory.init: data segments are gone"},
 		{"data.drop shared by start and an export", passive(wasmtest.Func{Export: "run", Body: "call $start"}), "function 0, offset 0x3b: memory.init: data segments are gone"},
 		{"memory.init without a count", body("i32.const 0 i32.const 0 i32.const 0 memory.init 0"), "memory.init without a data count section"},
