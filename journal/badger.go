@@ -70,7 +70,7 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 	if err := space.checkOpen(); err != nil {
 		return nil, err
 	}
-	db, err := badger.OpenManaged(badgerOptions(dir))
+	db, err := openDB(badgerOptions(dir))
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +202,7 @@ func (v *badgerView) Close() {
 
 func openDB(o badger.Options) (db *badger.DB, err error) {
 	defer corrupted(&err)
-	return badger.Open(o)
+	return badger.OpenManaged(o)
 }
 
 // corrupted makes an error of a panic of badger's, which trusts what its files say

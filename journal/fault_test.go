@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -342,8 +343,14 @@ func (s storeFiles) newest(suffix string) string {
 	return found
 }
 
-// damage is a copy of s whose newest write-ahead file ends, or is zero, from some byte on.
-// Every tenth time it is a value log file, which is near empty.
+// walHeader is how much of a write-ahead file says how it is encrypted: garbage in
+// there does keep a journal from opening.
+const walHeader = 20
+
+// damage is a copy of s whose newest write-ahead file ends at some byte, is zero from
+// there on, or has a page of zeros or of anything there, as when a machine stops
+// while pages are written in any order. Every tenth time it is a value log file,
+// which is near empty.
 func (s storeFiles) damage(trial int) storeFiles {
 	name := s.newest(".mem")
 	if trial%10 == 9 {
@@ -351,20 +358,31 @@ func (s storeFiles) damage(trial int) storeFiles {
 	}
 	f := s.files[name]
 	at := rand.IntN(len(f.data) + 1)
-	if trial < 4 {
-		at = trial // 0, and less than the file's header
+	if trial < 8 {
+		at = 5 * (trial / 4) // 0, and less than the file's header
 	}
-	cut := storeFiles{files: map[string]storeFile{}}
-	for n, file := range s.files {
-		cut.files[n] = file
+	hurt := storeFile{data: bytes.Clone(f.data), size: f.size}
+	end := min(len(f.data), at+abi.PageSize)
+	what := ""
+	switch trial % 4 {
+	case 0:
+		what, hurt.data, hurt.size = "cut at", hurt.data[:at], int64(at)
+	case 1:
+		what, hurt.data = "zero from", hurt.data[:at]
+	case 2:
+		what = "a page of zeros at"
+		clear(hurt.data[at:end])
+	case 3:
+		what = "a page of anything at"
+		for i := max(at, walHeader); i < end; i++ {
+			hurt.data[i] = byte(rand.Uint32())
+		}
 	}
-	if trial%2 == 0 {
-		cut.what = fmt.Sprintf("%s cut to %d of %d bytes", name, at, len(f.data))
-		cut.files[name] = storeFile{data: f.data[:at], size: int64(at)}
-	} else {
-		cut.what = fmt.Sprintf("%s zero from %d of %d bytes on", name, at, len(f.data))
-		cut.files[name] = storeFile{data: f.data[:at], size: f.size}
+	cut := storeFiles{
+		what:  fmt.Sprintf("%s: %s %d of %d bytes", name, what, at, len(f.data)),
+		files: maps.Clone(s.files),
 	}
+	cut.files[name] = hurt
 	return cut
 }
 
