@@ -92,10 +92,13 @@ func (a *app) interrupts(exit func(int)) (context.Context, func()) {
 // is the file that answers every model call that does not name a model.
 func (a *app) options(scriptFile string) (edge.Options, error) {
 	o := edge.Options{
-		CacheDir:    a.cacheDirectory(),
-		LockWait:    lockWait,
+		CacheDir: a.cacheDirectory(),
+		LockWait: lockWait,
+		// For tests: both engines must reach the same roots (M2).
 		Interpreter: a.getenv("AGENTCELL_INTERPRETER") != "",
-		Progress:    func(text string) { a.note("%s", text) },
+	}
+	if a.errTerminal {
+		o.Progress = func(text string) { a.note("%s", text) }
 	}
 	if scriptFile != "" {
 		provider, err := script.Load(scriptFile)

@@ -32,7 +32,7 @@ func loadHarness(ref string) (host.Harness, error) {
 		_, err := harnesses.Module(ref)
 		return host.Harness{}, err
 	case err != nil:
-		return host.Harness{}, fmt.Errorf("harness: %w", err)
+		return host.Harness{}, fmt.Errorf("harness: %w; the bundled ones are %s", err, strings.Join(harnesses.Names(), ", "))
 	}
 	code, err := readFile(ref, maxModule)
 	if err != nil {

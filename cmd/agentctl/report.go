@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/agentcell/agentcell/host"
-	"github.com/agentcell/agentcell/host/turn"
 	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
@@ -21,6 +20,7 @@ func (a *app) report(err error, code int) {
 	d, differs := differenceOf(err)
 	if differs {
 		e.Error = fmt.Sprintf("the record does not hold at seq %d: %s", d.seq, d.what)
+		e.Next = "agentctl replay --session S shows the record"
 		e.Seq, e.What, e.Want, e.Got = int64(d.seq), d.what, d.want, d.got
 	}
 	if a.json {
@@ -50,7 +50,6 @@ func orNone(d abi.Digest) string {
 
 // nextStep says what a person can do about err, where its text does not.
 func nextStep(err error) string {
-	var diverged *turn.Divergence
 	switch {
 	case errors.Is(err, host.ErrExists):
 		return "choose another name, or go on with that session: agentctl exec --session NAME"
@@ -60,8 +59,6 @@ func nextStep(err error) string {
 		return "wait until its turn has ended"
 	case errors.Is(err, runtimes.ErrModule):
 		return "docs/abi.md says what a module needs"
-	case errors.As(err, &diverged):
-		return "agentctl replay --session S shows the record; agentctl exec --abandon gives an open turn up"
 	}
 	return ""
 }

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 // command. The test binary itself serves as agentctl.
 func TestScripts(t *testing.T) {
 	needHarnesses(t)
+	needPrograms(t, "bash", "python3", "sha256sum")
 	warm(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -68,6 +69,17 @@ func needHarnesses(t testing.TB) {
 		t.Fatal(text)
 	}
 	t.Skip(text)
+}
+
+// needPrograms fails where nothing may be missing. Elsewhere the scripts that
+// want a program which is not there skip themselves.
+func needPrograms(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, err := exec.LookPath(name); err != nil && os.Getenv("AGENTCELL_TEST_REQUIRE") == "all" {
+			t.Fatal(err)
+		}
+	}
 }
 
 // testCache is the compile cache that the tests of all packages share.
@@ -110,6 +122,11 @@ func setup(env *testscript.Env) error {
 	}
 	env.Setenv("AGENTCTL_DATA", filepath.Join(env.WorkDir, "data"))
 	env.Setenv("AGENTCELL_CACHE", cache)
+	verifier, err := filepath.Abs("../../docs/verify_chain.py")
+	if err != nil {
+		return err
+	}
+	env.Setenv("VERIFY_CHAIN", verifier)
 	env.Values[processes{}] = map[string]*exec.Cmd{}
 	return nil
 }
