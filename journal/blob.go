@@ -25,7 +25,7 @@ func (j *Journal) Blob(d abi.Digest) ([]byte, error) {
 }
 
 func (j *Journal) blob(d abi.Digest) ([]byte, error) {
-	view := j.store.View()
+	view := j.view()
 	defer view.Close()
 	first, err := view.Get(blobKey(d, 0))
 	if err != nil {

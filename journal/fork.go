@@ -77,7 +77,7 @@ func (j *Journal) fork(ctx context.Context, parent abi.SessionID, at abi.Seq, cr
 // forkPoint reads what children of the parent's record at need: the parent, the
 // head that they extend, and where their ancestors' records are.
 func (j *Journal) forkPoint(parent abi.SessionID, at abi.Seq) (Session, Head, []segment, error) {
-	view := j.store.View()
+	view := j.view()
 	defer view.Close()
 	p, inherited, err := session(view, parent)
 	if err != nil {

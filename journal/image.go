@@ -209,7 +209,7 @@ func (j *Journal) unsaved(im *Image) ([]Entry, error) {
 	if im.stored.Load() {
 		return nil, nil
 	}
-	view := j.store.View()
+	view := j.view()
 	defer view.Close()
 	key := digestKey(kindImage, im.root)
 	switch _, err := view.Get(key); {

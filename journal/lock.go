@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -66,7 +67,7 @@ func heldError(f *os.File) error {
 func writeHolder(f *os.File) error {
 	text, err := json.Marshal(holder{
 		PID:     os.Getpid(),
-		Command: filepath.Base(os.Args[0]),
+		Command: command(os.Args),
 		Since:   time.Now().UTC().Truncate(time.Second),
 	})
 	if err != nil {
@@ -77,6 +78,16 @@ func writeHolder(f *os.File) error {
 	}
 	_, err = f.WriteAt(append(text, '\n'), 0)
 	return accessError(err)
+}
+
+// command is a program's name and the command it was given, if that is a plain
+// word: other arguments may be anybody's secrets.
+func command(args []string) string {
+	name := filepath.Base(args[0])
+	if len(args) > 1 && strings.Trim(args[1], "abcdefghijklmnopqrstuvwxyz") == "" {
+		name += " " + args[1]
+	}
+	return name
 }
 
 // accessError makes an error that says so ErrReadOnly.

@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +19,7 @@ const formatVersion = 1
 type Journal struct {
 	store  Storage
 	writer *writer
+	closed atomic.Bool
 	// release gives back what Open took beside the store.
 	release func() error
 }
@@ -149,11 +152,13 @@ func checkFormat(store Storage) error {
 }
 
 // Close waits for the appends that are being written, refuses the others with
-// ErrClosed, and closes the store. Readers must be done.
+// ErrClosed, and closes the store. No walk of Read may be under way; later reads
+// give ErrClosed.
 func (j *Journal) Close() error {
 	if !j.writer.close() {
 		return nil
 	}
+	j.closed.Store(true)
 	return errors.Join(j.store.Close(), j.release())
 }
 
@@ -165,7 +170,26 @@ func (j *Journal) Idle() bool { return j.writer.idle() }
 
 // get is a point read of the newest state. It wraps ErrNotFound.
 func (j *Journal) get(key []byte) ([]byte, error) {
-	view := j.store.View()
+	view := j.view()
 	defer view.Close()
 	return view.Get(key)
 }
+
+// view is the newest state, or nothing but ErrClosed.
+func (j *Journal) view() View {
+	if j.closed.Load() {
+		return closedView{}
+	}
+	return j.store.View()
+}
+
+// closedView is the View of a closed journal.
+type closedView struct{}
+
+func (closedView) Get([]byte) ([]byte, error) { return nil, ErrClosed }
+
+func (closedView) Scan(_, _ []byte, _ bool) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) { yield(Entry{}, ErrClosed) }
+}
+
+func (closedView) Close() {}

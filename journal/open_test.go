@@ -196,3 +196,18 @@ func TestMemoryIsEmptyEachTime(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestCommandNames(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"/usr/bin/agentctl", "exec", "--input", "secret"}, "agentctl exec"},
+		{[]string{"agentctl", "--data=x", "exec"}, "agentctl"},
+		{[]string{"agentctl"}, "agentctl"},
+	} {
+		if got := command(tt.args); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.args, got, tt.want)
+		}
+	}
+}

@@ -21,7 +21,7 @@ import (
 // Stop the walk before closing the journal.
 func (j *Journal) Read(uid abi.SessionID, from, to abi.Seq) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		view := j.store.View()
+		view := j.view()
 		defer view.Close()
 		s, segs, err := session(view, uid)
 		if err != nil {
@@ -41,7 +41,7 @@ func (j *Journal) Read(uid abi.SessionID, from, to abi.Seq) iter.Seq2[Record, er
 // seq and 0 (or beyond it) the head, to the lower one.
 func (j *Journal) ReadReverse(uid abi.SessionID, from, to abi.Seq) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		view := j.store.View()
+		view := j.view()
 		defer view.Close()
 		s, segs, err := session(view, uid)
 		if err != nil {

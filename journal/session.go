@@ -96,7 +96,7 @@ func (s *Session) taken(kind byte) error {
 
 // Session reads a session's metadata and head. It wraps ErrNotFound.
 func (j *Journal) Session(uid abi.SessionID) (Session, error) {
-	view := j.store.View()
+	view := j.view()
 	defer view.Close()
 	s, _, err := session(view, uid)
 	return s, err
@@ -137,7 +137,7 @@ func (j *Journal) FindName(project, name string) (abi.SessionID, error) {
 // FindPrefix lists up to limit uids, of any project, that begin with prefix, in
 // ascending order.
 func (j *Journal) FindPrefix(prefix string, limit int) ([]abi.SessionID, error) {
-	view := j.store.View()
+	view := j.view()
 	defer view.Close()
 	var uids []abi.SessionID
 	from := metaKey(abi.SessionID(prefix))
@@ -183,7 +183,7 @@ func (j *Journal) list(project, token string, limit int) (page ListPage, err err
 	if len(last) > 0 {
 		from = append(from, 0) // right behind the last one
 	}
-	view := j.store.View()
+	view := j.view()
 	defer view.Close()
 	var position []byte
 	for e, err := range view.Scan(from, after(prefix), false) {

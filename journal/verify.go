@@ -107,7 +107,7 @@ func (j *Journal) Verify(ctx context.Context, uid abi.SessionID, o VerifyOptions
 }
 
 func (j *Journal) verify(ctx context.Context, v *verifier) error {
-	view := j.store.View()
+	view := j.view()
 	defer view.Close()
 	s, segs, err := session(view, v.session)
 	if err != nil {

@@ -56,7 +56,11 @@ type writer struct {
 	// Of the goroutine alone:
 	heads    map[abi.SessionID]Head // a cache
 	poisoned error
+	group    int // how many jobs it took last
 }
+
+// maxYields bounds how often the writer lets others run before it looks for jobs.
+const maxYields = 8
 
 // maxHeads bounds the cache of heads.
 const maxHeads = 16 << 10
@@ -120,6 +124,12 @@ func (w *writer) close() bool {
 	return first
 }
 
+func (w *writer) waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.queue)
+}
+
 func (w *writer) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,9 +155,14 @@ func (w *writer) run() {
 // next waits for jobs and takes them all. When the writer is closed it refuses
 // them and reports false.
 func (w *writer) next() ([]*job, bool) {
-	// Those just answered often have more: let them queue it, or they would
-	// form two groups that wait for one another.
-	runtime.Gosched()
+	// Those just answered often have more at once: let them queue it, or they
+	// would form two groups that wait for one another.
+	for range maxYields {
+		if w.waiting() >= w.group {
+			break
+		}
+		runtime.Gosched()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy = false
@@ -168,6 +183,7 @@ func (w *writer) next() ([]*job, bool) {
 	}
 	w.queue = nil
 	w.busy = true
+	w.group = len(jobs)
 	return jobs, !w.closing
 }
 

@@ -69,7 +69,7 @@ func TestGroupCommit(t *testing.T) {
 	for i := range sessions {
 		wg.Go(func() { extend(t, j, uidOf(i), 1) })
 	}
-	for waiting(j) < sessions {
+	for j.writer.waiting() < sessions {
 		time.Sleep(time.Millisecond)
 	}
 	close(release)
@@ -83,12 +83,6 @@ func TestGroupCommit(t *testing.T) {
 }
 
 func uidOf(i int) abi.SessionID { return abi.SessionID(fmt.Sprintf("sess-%04d", i)) }
-
-func waiting(j *Journal) int {
-	j.writer.mu.Lock()
-	defer j.writer.mu.Unlock()
-	return len(j.writer.queue)
-}
 
 // TestConcurrentAppends lets 64 sessions append, and others read, list and fork,
 // side by side.
@@ -269,7 +263,7 @@ func TestAnAppendFailsAlone(t *testing.T) {
 		for i := 1; i < 10; i++ {
 			wg.Go(func() { appendTo(i) })
 		}
-		for waiting(j) < 9 {
+		for j.writer.waiting() < 9 {
 			time.Sleep(time.Millisecond)
 		}
 		close(release)
@@ -311,7 +305,7 @@ func TestContextBoundsTheWait(t *testing.T) {
 	<-held
 	waits := make(chan error)
 	go func() { waits <- appendTo("waits") }()
-	for waiting(j) < 1 {
+	for j.writer.waiting() < 1 {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
