@@ -17,6 +17,10 @@ forks at any closed point, and can be proven by running it again.
 
 It needs no server, no API key and no configuration.
 
+Data goes to stdout, the rest to stderr. With --json each line is one object: a
+record has "event", a piece of an answer "delta", a session "state"; an error, on
+stderr, has "error" and "code".
+
 Environment:
   AGENTCTL_DATA    the data directory, unless --data names it
                    (default: agentcell in the XDG data directory)
@@ -43,9 +47,9 @@ Environment:
 		return &usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
 	root.SetOut(dataWriter{a.output})
-	root.SetErr(dataWriter{a.output})
 	root.SetHelpTemplate(helpTemplate)
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetHelpCommand(newHelpCommand())
 
 	root.AddCommand(
 		newExecCommand(a),
@@ -74,6 +78,25 @@ type dataWriter struct{ o *output }
 func (w dataWriter) Write(b []byte) (int, error) {
 	w.o.data(b)
 	return len(b), nil
+}
+
+// newHelpCommand is cobra's, but for a topic that is not there.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show the help of a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			topic, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return &usageError{err}
+			}
+			if err := unknownCommand(topic, rest); err != nil {
+				return err
+			}
+			topic.InitDefaultHelpFlag()
+			return topic.Help()
+		},
+	}
 }
 
 // unknownCommand refuses arguments of a command that only has subcommands.
