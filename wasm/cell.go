@@ -92,7 +92,7 @@ func (c *cell) sync() []uint32 {
 		return nil
 	}
 	c.dirty = false
-	return c.base.sync(c.mem.bytes(), nil)
+	return c.base.sync(c.mem.bytes(), c.mem.touched(), nil)
 }
 
 // image is the cell's state.
@@ -135,13 +135,15 @@ func (c *cell) grow(size uint64) (err error) {
 	return nil
 }
 
-// makeGolden brings a new cell to the golden state.
+// makeGolden brings a cell that is no larger to the golden state.
 func (c *cell) makeGolden() error {
 	if err := c.grow(c.module.golden.Size); err != nil {
 		return err
 	}
-	c.base = base{golden: c.module.memory}
-	copy(c.mem.bytes(), c.module.memory)
+	if err := c.mem.become(c.module.memory); err != nil {
+		return err
+	}
+	c.base, c.dirty = base{golden: c.module.memory.content}, false
 	c.setState(&c.module.golden)
 	return nil
 }
@@ -170,7 +172,19 @@ func (c *cell) recycle() {
 		return
 	}
 	c.sync()
-	c.base.reset(c.mem.bytes())
+	mem := c.mem.bytes()
+	c.base.reset(func(i int, golden []byte) { copy(mem[i*abi.PageSize:], golden) })
 	c.setState(&c.module.golden)
+	if len(c.mem.list) > maxTouched {
+		if err := c.mem.become(c.module.memory); err != nil {
+			c.free()
+			return
+		}
+	}
 	c.module.put(c)
 }
+
+// maxTouched is how many pages an idle cell may hold that are golden again. What
+// it holds, the next tenant writes to at no cost; what is beyond costs more
+// comparisons than it saves.
+const maxTouched = 512

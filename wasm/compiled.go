@@ -42,7 +42,7 @@ type Compiled struct {
 	code    wazero.CompiledModule
 
 	golden Image
-	memory []byte // of the golden image
+	memory *goldenMemory
 
 	mu        sync.Mutex
 	idle      []*cell
@@ -93,9 +93,14 @@ func (c *Compiled) runGolden(ctx context.Context) error {
 		}
 	}
 	cell.end()
-	c.memory = slices.Clone(cell.mem.bytes())
-	cell.base, cell.dirty = base{golden: c.memory}, false
-	c.golden = cell.image(nonZero(c.memory), &base{golden: c.memory})
+	content := slices.Clone(cell.mem.bytes())
+	c.memory = newGoldenMemory(content)
+	c.golden = cell.image(nonZero(content), &base{golden: content})
+	if err := cell.makeGolden(); err != nil {
+		cell.free()
+		c.memory.close()
+		return err
+	}
 	c.put(cell)
 	return nil
 }

@@ -305,5 +305,8 @@ func (e *Engine) Close(ctx context.Context) error {
 	if e.cache != nil {
 		err = errors.Join(err, e.cache.Close(ctx))
 	}
+	for _, l := range e.loads {
+		l.compiled.memory.close()
+	}
 	return err
 }

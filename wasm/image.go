@@ -61,15 +61,15 @@ func (b *base) goldenPage(i int) []byte {
 }
 
 // sync makes the base equal to mem and appends the pages in which it was not
-// to changed.
-func (b *base) sync(mem []byte, changed []uint32) []uint32 {
-	for i := range len(mem) / abi.PageSize {
-		now := mem[i*abi.PageSize : (i+1)*abi.PageSize]
-		if bytes.Equal(now, b.page(i)) {
+// to changed. Only those in touched can be, as all others are golden.
+func (b *base) sync(mem []byte, touched, changed []uint32) []uint32 {
+	for _, i := range touched {
+		now := mem[int(i)*abi.PageSize:][:abi.PageSize]
+		if bytes.Equal(now, b.page(int(i))) {
 			continue
 		}
-		b.set(i, len(mem)/abi.PageSize, now)
-		changed = append(changed, uint32(i))
+		b.set(int(i), len(mem)/abi.PageSize, now)
+		changed = append(changed, i)
 	}
 	return changed
 }
@@ -91,17 +91,17 @@ func (b *base) set(i, n int, content []byte) {
 	copy(p[:], content)
 }
 
-// maxSpare bounds the pages that an idle instance keeps for its next tenant.
+// maxSpare bounds the pages that an idle cell keeps for its next tenant.
 const maxSpare = 256
 
-// reset makes base and mem golden again. They must be equal; mem must have the
-// golden size.
-func (b *base) reset(mem []byte) {
+// reset makes the base golden again, and gives each page in which it was not to
+// restore.
+func (b *base) reset(restore func(i int, golden []byte)) {
 	for i, p := range b.overlay {
 		if p == nil {
 			continue
 		}
-		copy(mem[i*abi.PageSize:], b.goldenPage(i))
+		restore(i, b.goldenPage(i))
 		b.overlay[i] = nil
 		if len(b.spare) < maxSpare {
 			clear(p[:])

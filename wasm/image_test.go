@@ -85,7 +85,14 @@ func TestM3_NextTenantFindsNothing(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *Engine) {
 		c := loaded(t, e, tenant().bytes())
 		golden := memoryOf(t, c.Golden(), nil)
-		for _, snapshot := range []bool{false, true} {
+		for i := range 8 {
+			snapshot := i%2 == 1
+			switch i {
+			case 4: // cells are mapped from the golden memory, but no one tells what they touched
+				c.memory.close()
+			case 6: // cells are copies of the golden memory
+				instantiate(t, c)
+			}
 			first := instantiate(t, c)
 			used := first.cell
 			out, err := first.Run(t.Context(), Turn{Start: time.Unix(2_000_000_000, 0), Seed: [32]byte{1}}, starting("f?"))
@@ -191,8 +198,12 @@ func bump(grow bool) []byte {
 
 func TestM1_RestoreGivesTheState(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *Engine) {
-		for _, grow := range []bool{false, true} {
+		for i, grow := range []bool{false, true, false, true} {
 			c := loaded(t, e, bump(grow))
+			if i >= 2 { // without mappings
+				c.memory.close()
+				instantiate(t, c)
+			}
 			kept := memoryOf(t, c.Golden(), nil)
 			img := c.Golden()
 			img.Changed = nil
@@ -383,7 +394,7 @@ func TestBaseSync(t *testing.T) {
 		{5, 0, []uint32{5}},
 	} {
 		mem[step.page*abi.PageSize] = step.set
-		if diff := cmp.Diff(step.want, b.sync(mem, nil)); diff != "" {
+		if diff := cmp.Diff(step.want, b.sync(mem, allPages(nil, 6), nil)); diff != "" {
 			t.Errorf("step %d (-want +got):\n%s", i, diff)
 		}
 		for p := range 6 {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/agentcell/agentcell/sdk/abi"
 )
 
 const (
@@ -12,12 +14,25 @@ const (
 )
 
 // region is a stretch of bytes of the host that can be resized. It is the seam
-// behind which memory can one day be mapped onto a saved image.
+// between memory and what a system can do for it.
 type region interface {
 	// resize makes the region n bytes long, new bytes zero, and returns it. It
 	// may move. The old one stays as it is if there is an error.
 	resize(n int) ([]byte, error)
+	// become makes the region, which has g's size, equal to g. After an error
+	// it can only be freed.
+	become(g *goldenMemory) error
+	// touched appends, ascending, those of the first n pages that may differ
+	// from what the region became; all of them where that is not known.
+	touched(dst []uint32, n int) []uint32
 	free()
+}
+
+func allPages(dst []uint32, n int) []uint32 {
+	for i := range n {
+		dst = append(dst, uint32(i))
+	}
+	return dst
 }
 
 // memory is the linear memory of one cell. The engine owns it, not wazero, so
@@ -28,6 +43,7 @@ type memory struct {
 	region region
 	whole  []byte // all of region
 	size   int
+	list   []uint32 // what touched has last returned
 }
 
 var _ experimental.LinearMemory = (*memory)(nil)
@@ -81,6 +97,22 @@ func (m *memory) Free() {
 
 // bytes is the memory as it is now. It is invalid after the guest has run.
 func (m *memory) bytes() []byte { return m.whole[:m.size:m.size] }
+
+// become makes the memory, which has g's size, equal to g. After an error it can
+// only be freed.
+func (m *memory) become(g *goldenMemory) error {
+	if err := m.region.become(g); err != nil {
+		return fmt.Errorf("a memory of %d bytes: %w: %w", m.size, ErrShortage, err)
+	}
+	return nil
+}
+
+// touched lists the pages that may differ from what the memory became. The list
+// is good until the next call.
+func (m *memory) touched() []uint32 {
+	m.list = m.region.touched(m.list[:0], m.size/abi.PageSize)
+	return m.list
+}
 
 // view is the part [ptr, ptr+n) of the memory, false if it lies outside. What is
 // empty lies outside nowhere: the pointer of an empty slice may be anything.

@@ -15,3 +15,18 @@ func (r *allocated) resize(n int) ([]byte, error) {
 }
 
 func (r *allocated) free() { r.bytes = nil }
+
+func (r *allocated) become(g *goldenMemory) error {
+	copy(r.bytes, g.content)
+	return nil
+}
+
+func (r *allocated) touched(dst []uint32, n int) []uint32 { return allPages(dst, n) }
+
+// goldenMemory is the memory of a golden image.
+type goldenMemory struct{ content []byte }
+
+// newGoldenMemory takes content over.
+func newGoldenMemory(content []byte) *goldenMemory { return &goldenMemory{content} }
+
+func (*goldenMemory) close() {}
