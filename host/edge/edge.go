@@ -42,6 +42,9 @@ type Options struct {
 	// LockWait is how long Open waits for another process that has the
 	// directory.
 	LockWait time.Duration
+	// FlushDelay is the longest a staged record stays volatile while its turn
+	// goes on; 0 means host.FlushDelay, a negative value turns the flush off.
+	FlushDelay time.Duration
 	// Progress, if set, is told in words of work that takes long.
 	Progress func(text string)
 	// Log receives what an operator may want to know; nil discards.
@@ -90,6 +93,7 @@ func over(store *journal.Journal, o Options) (*Host, error) {
 	h, err := host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
 		Models: models, DefaultModel: o.DefaultModel, Log: o.Log, Now: o.Now,
+		FlushDelay: o.FlushDelay,
 	})
 	if err != nil {
 		return nil, errors.Join(err, rt.Close(context.Background()))
