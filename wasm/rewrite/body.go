@@ -17,8 +17,14 @@ type region struct {
 	room int // where in code a loop's cost is to be filled in
 }
 
-// costRoom is how many bytes a loop's cost is padded to.
-const costRoom = 4
+const (
+	// costRoom is how many bytes a loop's cost is padded to.
+	costRoom = 4
+	// uncheckedCost is up to what cost a function that calls nothing leaves the
+	// check to its caller, which takes a fifth off a loop of such calls. Between
+	// two checks there are at most maxBody/2 of them: some 20 ms.
+	uncheckedCost = 16
+)
 
 func (w *rewriter) codeSection() {
 	at := w.r.pos
@@ -102,8 +108,12 @@ func (w *rewriter) temp(valueType byte) uint32 {
 // block, which what was a branch out of the function now leaves.
 func (w *rewriter) assemble(groups int, declared span) {
 	b := &w.body
-	fuel := w.temp(typeI64)
-	var depth uint32
+	cost := b.regions[0].cost
+	checked := b.calls || cost > uncheckedCost
+	var fuel, depth uint32
+	if checked {
+		fuel = w.temp(typeI64)
+	}
 	if b.calls {
 		depth = w.temp(typeI32)
 	}
@@ -114,9 +124,13 @@ func (w *rewriter) assemble(groups int, declared span) {
 		w.out = append(w.out, 1, t)
 	}
 	w.out = appendU32(append(w.out, opGlobalGet), w.globalIndex(globalFuel))
-	w.out = appendS64(append(w.out, opI64Const), int64(b.regions[0].cost))
+	w.out = appendS64(append(w.out, opI64Const), int64(cost))
 	w.out = append(w.out, opI64Sub)
-	w.out = w.appendFuelCheck(w.out, fuel)
+	if checked {
+		w.out = w.appendFuelCheck(w.out, fuel)
+	} else {
+		w.out = appendU32(append(w.out, opGlobalSet), w.globalIndex(globalFuel))
+	}
 	if b.calls {
 		w.out = w.appendEntry(w.out, depth)
 		w.out = w.resultsBlock(append(w.out, opBlock), b.typeIndex)
@@ -403,7 +417,7 @@ func (w *rewriter) dropping(at int, name string) {
 }
 
 // chargeInit pays for a memory.init by its length, which is on top of the
-// stack. What this leaves below zero is found by the next check.
+// stack.
 func (w *rewriter) chargeInit(at int) {
 	w.copyTo(at)
 	n := w.temp(typeI32)
@@ -411,5 +425,5 @@ func (w *rewriter) chargeInit(at int) {
 	o = appendU32(append(o, opGlobalGet), w.globalIndex(globalFuel))
 	o = appendU32(append(o, opLocalGet), n)
 	o = append(o, opI64ExtendU, opI64Const, bytesPerFuelShift, opI64ShrU, opI64Sub)
-	w.out = appendU32(append(o, opGlobalSet), w.globalIndex(globalFuel))
+	w.out = w.appendFuelCheck(o, w.temp(typeI64))
 }

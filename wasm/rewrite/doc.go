@@ -22,12 +22,16 @@
 // function, and each time control reaches the head of the loop. So both arms of
 // an if are paid, and all of a loop's body however soon it is left. In addition
 //
-//   - memory.fill, memory.copy and memory.init of n bytes cost n/8, rounded down;
-//     fills and copies above 1 MiB go MiB by MiB, each paid after it is done;
+//   - memory.fill and memory.copy of n bytes cost n/8, rounded down, paid after
+//     it is done; above 1 MiB they go MiB by MiB, each paid on its own, and the last
+//     part by its length;
+//   - memory.init of n bytes costs n/8, paid before;
 //   - memory.grow by n pages costs n·8192, unless it goes past ExportPages.
 //
 // When fuel falls below zero, check(CheckFuel) is called, in the middle of what
-// was paid for: the host may trap, or add fuel and return.
+// was paid for: the host may trap, or add fuel and return. A function that calls
+// nothing and costs 16 or less (outside its loops) pays, but leaves it to the next
+// check to notice; so fuel may be a little below zero when the guest returns.
 //
 // # Call depth
 //

@@ -138,6 +138,37 @@ func TestS2_OutOfFuel(t *testing.T) {
 	}
 }
 
+// Short functions that call nothing pay without a check; all others are checked
+// at their entry.
+func TestS2_Unchecked(t *testing.T) {
+	nops := func(n int) wasmtest.Module { return function("", "", repeat("nop ", n-1)) }
+	caller := function("", "", "call $short")
+	caller.Funcs = append(caller.Funcs, wasmtest.Func{Name: "short"})
+	for _, tt := range []struct {
+		name string
+		m    wasmtest.Module
+		fuel int64
+		err  string
+	}{
+		{"short", nops(16), 16, ""},
+		{"long", nops(17), 17, errFuel.Error()},
+		{"caller", caller, 2, errFuel.Error()},
+		{"loop", function("", "", "loop end"), 2 + 1, errFuel.Error()},
+	} {
+		for _, e := range newEngines(t) {
+			g, err := e.instantiate(mustRewrite(t, tt.m.Bytes()).Code)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.close()
+			g.budget = 0
+			if got := g.call("run"); got.Fuel != tt.fuel || got.Err != tt.err {
+				t.Errorf("%s: %s: %+v", tt.name, e.name, got)
+			}
+		}
+	}
+}
+
 // S2: calls end at the limit, and however a function is left its frame is given
 // back.
 func TestS2_Depth(t *testing.T) {
