@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -49,8 +50,14 @@ type Compiled struct {
 	described *abi.HarnessDescriptor
 }
 
-// compile does what Load is for.
-func (e *Engine) compile(ctx context.Context, digest abi.Digest, code []byte) (*Compiled, error) {
+// compile does what Load is for. What goes wrong in it is a fault of this code,
+// and must not end the host.
+func (e *Engine) compile(ctx context.Context, digest abi.Digest, code []byte) (_ *Compiled, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v\n%s", ErrHost, r, debug.Stack())
+		}
+	}()
 	m, err := e.prepare(code)
 	if err != nil {
 		return nil, err

@@ -105,6 +105,17 @@ func TestS2_DeadlineEndsAGuestThatNeverCallsOut(t *testing.T) {
 	})
 }
 
+func TestRunOnAnEndedContext(t *testing.T) {
+	e := newEngine(t, Config{})
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	in := instantiate(t, loaded(t, e, guest{run: "i32.const 0"}.bytes()))
+	if _, err := in.Run(ctx, Turn{}, &world{}); !errors.Is(err, enough) {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestStopEndsAGuestThatNeverCallsOut(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *Engine) {
 		in := instantiate(t, loaded(t, e, guest{run: forever}.bytes()))

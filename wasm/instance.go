@@ -99,6 +99,9 @@ func (in *Instance) Run(ctx context.Context, t Turn, h Handler) (Outcome, error)
 
 // turn runs agent_run.
 func (c *call) turn() (Outcome, error) {
+	if c.Err() != nil {
+		return Outcome{}, context.Cause(c)
+	}
 	if have, limit := c.cell.mem.size, c.limits.MemoryBytes; int64(have) > int64(limit) {
 		end := endedf(abi.ReasonLimit, abi.CodeResourceExhausted, "the image has %d bytes of memory; the limit is %d", have, limit)
 		return Outcome{Reason: end.reason, Err: &end.err}, nil
