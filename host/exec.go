@@ -84,7 +84,7 @@ func (h *Host) open(ctx context.Context, req ExecRequest) (_ *execution, err err
 	x.head, x.sum, x.fence = r.Head, r.sum, r.Head.Fence+1
 	x.stream = newStream(h, x.uid, req.Observe)
 	if r.sum.Open != 0 {
-		err = x.reopen()
+		err = x.reopen(req.Abandon)
 	} else {
 		err = x.begin(r, req)
 	}
@@ -241,8 +241,10 @@ func (x *execution) opening(start *abi.Event, response []byte, last abi.Time) {
 	}
 }
 
-// reopen reads the open turn back from the record.
-func (x *execution) reopen() error {
+// reopen reads the open turn back from the record. Unless it is to be given up,
+// its model must be at hand: a host that was opened without it must not record
+// that as the turn's failure.
+func (x *execution) reopen(abandon bool) error {
 	h := x.host
 	records, err := h.decodeAll(x.uid, x.sum.Open, x.head.Seq)
 	if err != nil {
@@ -251,6 +253,11 @@ func (x *execution) reopen() error {
 	t, err := readTurn(records)
 	if err != nil {
 		return fmt.Errorf("open turn at seq %d: %w", x.sum.Open, asDivergence(err))
+	}
+	if !abandon {
+		if err := h.knowsModel(t.start.Event.Cell.Model); err != nil {
+			return fmt.Errorf("open turn at seq %d: %w: recover it where that model is, or abandon it", x.sum.Open, err)
+		}
 	}
 	if x.base, err = h.loadImage(x.module, t.start.Event.Cell.BaseRoot); err != nil {
 		return err

@@ -338,6 +338,14 @@ func TestAbandon(t *testing.T) {
 	if _, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: say("model a")}); !errors.Is(err, errDropped) {
 		t.Fatal(err)
 	}
+	// A host without the turn's model leaves it alone.
+	there := r.models
+	r.models, r.def = map[string]model.Provider{"other": there["echo"]}, "other"
+	r.open()
+	if _, err := r.Resume(t.Context(), s.UID, nil); !errors.Is(err, host.ErrNotFound) {
+		t.Errorf("resume without the model: %v", err)
+	}
+	r.models, r.def = there, "echo"
 	r.open()
 	if got := mustGet(t, r, s.UID); got.State != host.ExecInterrupted {
 		t.Fatalf("state %s", got.State)
