@@ -72,10 +72,7 @@ func (a *app) interrupts(exit func(int)) (context.Context, func()) {
 			return
 		}
 		if a.turning.Load() {
-			if a.errTerminal {
-				a.note("") // the terminal has just shown ^C
-			}
-			a.note("canceling the turn; once more leaves at once and the session can be resumed")
+			a.noteCancel()
 		}
 		cancel(errInterrupted)
 		if _, ok := <-signals; ok {
@@ -85,6 +82,24 @@ func (a *app) interrupts(exit func(int)) (context.Context, func()) {
 	return ctx, func() {
 		signal.Stop(signals)
 		close(signals)
+	}
+}
+
+// noteCancel says what Ctrl-C does. It waits only a moment to have said it: a
+// reader that does not read must not keep anybody from leaving.
+func (a *app) noteCancel() {
+	const moment = 100 * time.Millisecond
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		if a.errTerminal {
+			a.note("") // the terminal has just shown ^C
+		}
+		a.note("canceling the turn; once more leaves at once and the session can be resumed")
+	}()
+	select {
+	case <-said:
+	case <-time.After(moment):
 	}
 }
 
