@@ -27,8 +27,10 @@ func (h *Host) Verify(ctx context.Context, req VerifyRequest) (Verification, err
 	}
 	v := Verification{Records: records, Head: head, Root: r.sum.Root}
 	c := checker{host: h, row: r, out: &v}
-	if err := c.origin(); err != nil {
-		return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
+	for _, check := range []func() error{c.origin, c.summary} {
+		if err := check(); err != nil {
+			return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
+		}
 	}
 	if req.Reexecute && records > 0 {
 		if err := c.reexecute(ctx); err != nil {
@@ -86,6 +88,38 @@ func (c *checker) origin() error {
 		}
 		s = parent.Session
 	}
+}
+
+// summary checks that what is kept beside the head, which no hash covers, is what
+// the record says.
+func (c *checker) summary() error {
+	if c.row.Head.Seq == 0 {
+		return nil
+	}
+	sum := c.row.sum
+	wrong := func(seq abi.Seq, what string) error {
+		return &journal.Broken{Session: c.row.UID, Seq: seq, What: "the session's summary does not say what the record does: " + what}
+	}
+	if sum.Open == 0 && sum.Closed != c.row.Head.Seq {
+		return wrong(c.row.Head.Seq, fmt.Sprintf("no turn is open, yet the last closed point is seq %d", sum.Closed))
+	}
+	seq := max(sum.Closed, sum.Open)
+	for r, err := range c.host.journal.Read(c.row.UID, seq, seq) {
+		if err != nil {
+			return err
+		}
+		e, _, err := c.host.decode(r)
+		if err != nil {
+			return err
+		}
+		switch {
+		case sum.Open != 0 && (e.Kind != abi.EventExecutionStart || e.ExecutionID != sum.Execution):
+			return wrong(seq, fmt.Sprintf("turn %s is open", sum.Execution))
+		case e.Kind == abi.EventEnd && (endRoot(c.row.meta, e.Cell.Root) != sum.Root || int64(e.Cell.Turn) != sum.Turns || int64(e.Cell.ModelCalls) != sum.ModelCalls):
+			return wrong(seq, fmt.Sprintf("turn %d reached root %s", sum.Turns, sum.Root.Short()))
+		}
+	}
+	return nil
 }
 
 func (c *checker) reexecute(ctx context.Context) error {
