@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/dgraph-io/badger/v4"
@@ -70,7 +72,12 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 	if err := space.checkOpen(); err != nil {
 		return nil, err
 	}
-	db, err := openDB(badgerOptions(dir))
+	o := badgerOptions(dir)
+	crowded, err := isCrowded(o)
+	if err != nil {
+		return nil, err
+	}
+	db, err := openDB(o.WithCompactL0OnClose(crowded))
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +88,29 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
+}
+
+// maxLevelZero is how many tables level 0 may have before Close merges them.
+const maxLevelZero = 16
+
+// isCrowded reports whether level 0 has so many tables that Close should merge
+// them. Each process that writes leaves one there, and a command ends before
+// badger's compactors, which take a moment to begin, see to it.
+func isCrowded(o badger.Options) (crowded bool, err error) {
+	defer corrupted(&err)
+	f, err := os.Open(filepath.Join(o.Dir, badger.ManifestFilename))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	m, _, err := badger.ReplayManifestFile(f, o.ExternalMagicVersion, o)
+	if err != nil {
+		return false, err
+	}
+	return len(m.Levels) > 0 && len(m.Levels[0].Tables) >= maxLevelZero, nil
 }
 
 func (s *badgerStorage) tableBytes() int64 {

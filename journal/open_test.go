@@ -7,11 +7,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 )
 
 // holdEnv, if set, names the directory that TestHold keeps open.
@@ -174,8 +174,8 @@ func TestFull(t *testing.T) {
 	if _, err := j.Append(t.Context(), "s", a); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "1 MB free") {
 		t.Errorf("on a full disk: %v", err)
 	}
-	store.space.free = func(string) (int64, error) { return 0, unix.EIO }
-	if _, err := j.Append(t.Context(), "s", a); !errors.Is(err, ErrFull) || !errors.Is(err, unix.EIO) {
+	store.space.free = func(string) (int64, error) { return 0, syscall.EIO }
+	if _, err := j.Append(t.Context(), "s", a); !errors.Is(err, ErrFull) || !errors.Is(err, syscall.EIO) {
 		t.Errorf("where free space cannot be told: %v", err)
 	}
 	store.space.free = freeBytes
@@ -209,5 +209,36 @@ func TestCommandNames(t *testing.T) {
 		if got := command(tt.args); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.args, got, tt.want)
 		}
+	}
+}
+
+// TestManyShortProcesses opens, writes and closes as one command after another
+// does: the tables they leave do not pile up, and nothing is lost.
+func TestManyShortProcesses(t *testing.T) {
+	dir := t.TempDir()
+	most := 0
+	for i := range 3 * maxLevelZero {
+		j, err := Open(dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			create(t, j, "s", "p", "")
+		}
+		if n, _, err := j.Verify(t.Context(), "s", VerifyOptions{}); err != nil || n != int64(i) {
+			t.Fatalf("%d records, %v, want %d", n, err, i)
+		}
+		extend(t, j, "s", 1)
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, len(tables))
+	}
+	if most > maxLevelZero+2 {
+		t.Errorf("%d tables, want no more than about %d", most, maxLevelZero)
 	}
 }
