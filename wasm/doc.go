@@ -14,8 +14,8 @@
 //
 // The rewriting counts what a guest executes; see package rewrite. Calls of host
 // functions are charged as well, so that fuel bounds a flood of them: 1,000
-// units for a call, 1 for every 8 bytes of a request, of what read copies, and
-// of what goes through fd_write and poll_oneoff, and 2 for every byte of
+// units for a call, 1 for every byte of a request, of what read copies, and of
+// what goes through fd_write and poll_oneoff, and 2 for every byte of
 // random_get. A turn whose fuel is used up ends there, at the same instruction
 // always.
 //

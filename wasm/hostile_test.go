@@ -295,3 +295,51 @@ func TestS2_LogIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// A turn that needs all of its fuel completes; with one unit less it does not.
+func TestFuelIsExact(t *testing.T) {
+	g := guest{locals: "i32", run: "loop local.get 0 i32.const 1 i32.add local.tee 0 i32.const 500000 i32.ne br_if 0 end i32.const 0"}
+	onEngines(t, func(t *testing.T, e *Engine) {
+		out, err := runOnce(t, e, g, Turn{}, nil)
+		if err != nil || out.Fuel < 2*sliceFuel {
+			t.Fatal(out, err)
+		}
+		for less, want := range []abi.EndReason{abi.ReasonCompleted, abi.ReasonFuel} {
+			limit := abi.Int64(out.Fuel) - abi.Int64(less)
+			got, err := runOnce(t, e, g, Turn{Limits: abi.Limits{Fuel: limit}}, nil)
+			if err != nil || got.Reason != want || got.Fuel != out.Fuel {
+				t.Errorf("limit %d: %v with %d units, %v", limit, got.Reason, got.Fuel, err)
+			}
+		}
+	})
+}
+
+func TestMeter(t *testing.T) {
+	m := meter{limit: sliceFuel + 10}
+	for i, step := range []struct {
+		left, slice int64
+		ok          bool
+		total       uint64 // with all of the slice left
+	}{
+		{0, sliceFuel, true, 0},
+		{-10, 0, true, sliceFuel + 10}, // overdrawn, but all of it is within the budget
+		{-1, 0, false, sliceFuel + 11},
+	} {
+		slice, ok := m.next(step.left)
+		if slice != step.slice || ok != step.ok || m.total(slice) != step.total {
+			t.Errorf("step %d: slice %d, %v, total %d; want %+v", i, slice, ok, m.total(slice), step)
+		}
+	}
+}
+
+// A turn that is over calls out no more, however busy it was.
+func TestEndedTurnDoesNotCallOut(t *testing.T) {
+	e := newEngine(t, Config{})
+	cell := instantiate(t, loaded(t, e, guest{run: started + "i32.const 0", imports: allOps()}.bytes())).cell
+	w := &world{}
+	call := cell.begin(&countdown{t.Context(), 0}, inTurn, w, Turn{})
+	if _, err := call.invoke(cell.run); !errors.Is(err, context.Canceled) || len(w.asked) != 0 {
+		t.Errorf("error %v, asked %q", err, w.asked)
+	}
+	cell.end()
+}

@@ -404,3 +404,26 @@ func TestBaseSync(t *testing.T) {
 		}
 	}
 }
+
+// A page that a turn brings back to what an older snapshot had has changed all
+// the same.
+func TestChangedIsToldAgainstTheTurnsBeginning(t *testing.T) {
+	flip := guest{run: "i32.const 12288 i32.const 12288 i32.load8_u i32.const 1 i32.xor i32.store8 i32.const 0"}
+	onEngines(t, func(t *testing.T, e *Engine) {
+		in := instantiate(t, loaded(t, e, flip.bytes()))
+		for range 2 { // the second turn undoes the first, of which there is no snapshot
+			if _, err := in.Run(t.Context(), Turn{}, &world{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			img, err := in.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]uint32{3}, img.Changed); diff != "" {
+				t.Errorf("changed (-want +got):\n%s", diff)
+			}
+		}
+	})
+}

@@ -13,6 +13,11 @@ import (
 func Benchmark(b *testing.B, open Open) {
 	f := &fixture{Fixture: open(b)}
 	b.Cleanup(func() { _ = f.Runtime.Close(context.Background()) })
+	for _, m := range []runtimes.Module{f.Echo, f.Counter} { // loading is not measured
+		if _, err := f.Runtime.Describe(b.Context(), m); err != nil {
+			b.Fatal(err)
+		}
+	}
 	b.Run("fresh_turn", func(b *testing.B) { benchmarkFresh(b, f) })
 	b.Run("next_turn", func(b *testing.B) { benchmarkNext(b, f, false) })
 	if f.Runtime.Capabilities().MemorySnapshot {
@@ -26,7 +31,7 @@ func Benchmark(b *testing.B, open Open) {
 func benchmarkFresh(b *testing.B, f *fixture) {
 	b.ReportAllocs()
 	for b.Loop() {
-		in := f.create0(b, f.Echo)
+		in := f.start(b, f.Echo)
 		completed(b, in, 1, newPort("hi"))
 		_ = in.Stop(b.Context())
 	}
@@ -36,7 +41,7 @@ func benchmarkFresh(b *testing.B, f *fixture) {
 func benchmarkFreshSnapshot(b *testing.B, f *fixture) {
 	b.ReportAllocs()
 	for b.Loop() {
-		in := f.create0(b, f.Echo)
+		in := f.start(b, f.Echo)
 		completed(b, in, 1, newPort("hi"))
 		readAll(b, snapshotOf(b, in))
 		_ = in.Stop(b.Context())
@@ -45,7 +50,7 @@ func benchmarkFreshSnapshot(b *testing.B, f *fixture) {
 
 // benchmarkNext is a turn in a living incarnation.
 func benchmarkNext(b *testing.B, f *fixture, snapshot bool) {
-	in := f.create0(b, f.Counter)
+	in := f.start(b, f.Counter)
 	b.Cleanup(func() { _ = in.Stop(context.Background()) })
 	completed(b, in, 1, newPort("1"))
 	b.ReportAllocs()
@@ -59,7 +64,7 @@ func benchmarkNext(b *testing.B, f *fixture, snapshot bool) {
 
 // benchmarkRestored is a turn from a saved image.
 func benchmarkRestored(b *testing.B, f *fixture) {
-	in := f.create0(b, f.Counter)
+	in := f.start(b, f.Counter)
 	completed(b, in, 1, newPort("1"))
 	img := f.snapshot(b, in, f.Counter).image(f.golden(b, f.Counter))
 	_ = in.Stop(b.Context())
@@ -75,8 +80,8 @@ func benchmarkRestored(b *testing.B, f *fixture) {
 	}
 }
 
-// create0 is create without the clean-up, which would pile up in a loop.
-func (f *fixture) create0(b *testing.B, m runtimes.Module) runtimes.Incarnation {
+// start is create without the clean-up, which would pile up in a loop.
+func (f *fixture) start(b *testing.B, m runtimes.Module) runtimes.Incarnation {
 	in, err := f.Runtime.Create(b.Context(), m)
 	if err != nil {
 		b.Fatal(err)
