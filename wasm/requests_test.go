@@ -199,26 +199,32 @@ func TestResponseMovesTheClock(t *testing.T) {
 
 func TestFuelOfRequests(t *testing.T) {
 	e := newEngine(t, Config{})
-	fuel := func(run string) uint64 {
+	// fuel is what a call costs beside the guest's own few instructions.
+	fuel := func(name string, size int) uint64 {
 		t.Helper()
-		out, err := runOnce(t, e, guest{run: run + " i32.const 0", imports: append(allOps(), "wasi_snapshot_preview1.random_get")}, Turn{}, nil)
-		if err != nil || out.Reason != abi.ReasonCompleted {
-			t.Fatal(out, err)
+		used := func(run string) uint64 {
+			out, err := runOnce(t, e, guest{run: run + " i32.const 0", imports: append(allOps(), moduleWASI+".random_get")}, Turn{}, nil)
+			if err != nil || out.Reason != abi.ReasonCompleted {
+				t.Fatal(out, err)
+			}
+			return out.Fuel
 		}
-		return out.Fuel
+		args := "i32.const 0 i32.const " + itoa(size)
+		return used(args+" call $"+name+" drop") - used(args+" drop drop")
 	}
-	none := fuel("")
 	for _, test := range []struct {
-		run  string
+		name string
+		size int
 		want uint64
 	}{
-		{"i32.const 0 i32.const 0 call $log drop", 4 + fuelPerCall},
-		{"i32.const 0 i32.const 8000 call $log drop", 4 + fuelPerCall + 1000},
-		{"i32.const 0 i32.const 8000 call $model drop", 4 + fuelPerCall}, // refused before it is looked at
-		{"i32.const 0 i32.const 8000 call $random_get drop", 4 + fuelPerCall + 16000},
+		{"log", 0, fuelPerCall},
+		{"log", 8000, fuelPerCall + 8000*fuelPerByte},
+		{"read", 8000, fuelPerCall},  // nothing is there to read
+		{"model", 8000, fuelPerCall}, // refused before it is looked at
+		{"random_get", 8000, fuelPerCall + 8000*fuelPerRandomByte},
 	} {
-		if got := fuel(test.run) - none; got != test.want {
-			t.Errorf("%s: %d units, want %d", test.run, got, test.want)
+		if got := fuel(test.name, test.size); got != test.want {
+			t.Errorf("%s of %d bytes: %d units, want %d", test.name, test.size, got, test.want)
 		}
 	}
 }
