@@ -181,7 +181,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		Depth:        20_000,
 		Effects:      1_000,
-		Fuel:         50_000_000_000,
+		Fuel:         10_000_000_000,
 		MemoryBytes:  256 << 20,
 		OutputBytes:  16 << 20,
 		RequestBytes: 4 << 20,

@@ -28,7 +28,7 @@ const addedLocals = 4
 const (
 	// bytesPerFuelShift is how much memory one unit of fuel fills, copies or, when
 	// memory grows, zeroes, as a shift.
-	bytesPerFuelShift = 3
+	bytesPerFuelShift = 6
 	// chunk is how much is filled or copied between two checks.
 	chunk = 1 << 20
 )

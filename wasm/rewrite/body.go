@@ -7,23 +7,31 @@ type body struct {
 	temps     []byte // types of added locals
 	code      []byte // rewritten instructions, without what stands before and after
 	calls     bool
-	blocks    []bool   // open blocks: is it a loop
-	regions   []region // the function and the open loops
+	blocks    []block // open
+	size      int     // instructions
+	// since is how many instructions there are at most since the last step on
+	// any way to here, unreached where there is no way.
+	since int
 }
 
-// region is a stretch of code that is paid for at once, when it is entered.
-type region struct {
-	cost uint32
-	room int // where in code a loop's cost is to be filled in
+// block is an open block, loop or if.
+type block struct {
+	op byte
+	// entry is since at the beginning, exit the most of since where a branch
+	// leaves for the end.
+	entry, exit int
 }
+
+// unreached is since where control cannot come.
+const unreached = -1
 
 const (
-	// costRoom is how many bytes a loop's cost is padded to.
-	costRoom = 4
-	// uncheckedCost is up to what cost a function that calls nothing leaves the
-	// check to its caller, which takes a fifth off a loop of such calls. Between
-	// two checks there are at most maxBody/2 of them: some 20 ms.
-	uncheckedCost = 16
+	// stride is how many instructions may follow one another without a step.
+	stride = 256
+	// uncheckedSize is up to what size a function that has neither calls nor
+	// loops leaves the check to its caller, which takes a fifth off a loop of such
+	// calls. Between two checks there are at most maxBody/2 of them: some 20 ms.
+	uncheckedSize = 16
 )
 
 func (w *rewriter) codeSection() {
@@ -58,7 +66,6 @@ func (w *rewriter) functionBody() {
 		temps:     b.temps[:0],
 		code:      b.code[:0],
 		blocks:    b.blocks[:0],
-		regions:   append(b.regions[:0], region{}),
 	}
 	groups, declared := w.declaredLocals()
 	if w.r.err != nil {
@@ -108,8 +115,7 @@ func (w *rewriter) temp(valueType byte) uint32 {
 // block, which what was a branch out of the function now leaves.
 func (w *rewriter) assemble(groups int, declared span) {
 	b := &w.body
-	cost := b.regions[0].cost
-	checked := b.calls || cost > uncheckedCost
+	checked := b.calls || b.size > uncheckedSize
 	var fuel, depth uint32
 	if checked {
 		fuel = w.temp(typeI64)
@@ -123,9 +129,7 @@ func (w *rewriter) assemble(groups int, declared span) {
 	for _, t := range b.temps {
 		w.out = append(w.out, 1, t)
 	}
-	w.out = appendU32(append(w.out, opGlobalGet), w.globalIndex(globalFuel))
-	w.out = appendS64(append(w.out, opI64Const), int64(cost))
-	w.out = append(w.out, opI64Sub)
+	w.out = w.appendStep(w.out)
 	if checked {
 		w.out = w.appendFuelCheck(w.out, fuel)
 	} else {
@@ -142,6 +146,19 @@ func (w *rewriter) assemble(groups int, declared span) {
 	}
 	w.out = append(w.out, opEnd)
 	w.endSized(at)
+}
+
+// appendStep pushes the fuel that is left when one unit is gone.
+func (w *rewriter) appendStep(b []byte) []byte {
+	b = appendU32(append(b, opGlobalGet), w.globalIndex(globalFuel))
+	return append(b, opI64Const, 1, opI64Sub)
+}
+
+// step pays a unit, and checks, before what stands at an offset.
+func (w *rewriter) step(at int) {
+	w.copyTo(at)
+	w.out = w.appendFuelCheck(w.appendStep(w.out), w.temp(typeI64))
+	w.body.since = 0
 }
 
 // appendEntry takes a call frame, and calls the check if there was none left.
@@ -167,10 +184,16 @@ func (w *rewriter) appendExit(b []byte) []byte {
 // What is not touched is copied in long runs.
 func (w *rewriter) instructions() {
 	r, b := &w.r, &w.body
-	for cost := &b.regions[0].cost; r.err == nil; {
+	for r.err == nil {
 		at := r.pos
+		if b.since == stride {
+			w.step(at)
+		}
 		op := r.byte()
-		*cost++
+		b.size++
+		if b.since != unreached {
+			b.since++
+		}
 		switch kinds[op] {
 		case kindPlain:
 		case kindLocal:
@@ -201,7 +224,6 @@ func (w *rewriter) instructions() {
 			if w.control(at, op) {
 				return
 			}
-			cost = &b.regions[len(b.regions)-1].cost
 		default:
 			w.unknown(at, op)
 		}
@@ -246,9 +268,12 @@ func (w *rewriter) canonical(at int, valueType byte) {
 func (w *rewriter) control(at int, op byte) bool {
 	r, b := &w.r, &w.body
 	switch op {
+	case opUnreachable:
+		b.since = unreached
 	case opBlock, opLoop, opIf:
-		w.open(at, op == opLoop)
+		w.open(at, op)
 	case opElse:
+		w.otherwise(at)
 	case opEnd:
 		if len(b.blocks) == 0 {
 			w.copyTo(at)
@@ -259,7 +284,10 @@ func (w *rewriter) control(at int, op byte) bool {
 			return true
 		}
 		w.close()
-	case opBr, opBrIf:
+	case opBr:
+		w.label(at)
+		b.since = unreached
+	case opBrIf:
 		w.label(at)
 	case opBrTable:
 		n := r.count(1)
@@ -270,7 +298,9 @@ func (w *rewriter) control(at int, op byte) bool {
 		for range n + 1 {
 			w.label(at)
 		}
+		b.since = unreached
 	case opReturn:
+		b.since = unreached
 		w.copyTo(at)
 		w.out = appendU32(append(w.out, opBr), uint32(len(b.blocks)))
 		w.copied = r.pos
@@ -307,8 +337,8 @@ func (w *rewriter) control(at int, op byte) bool {
 	return false
 }
 
-// open reads a block's type; a loop is paid for at its head.
-func (w *rewriter) open(at int, loop bool) {
+// open reads a block's type; the head of a loop is a step.
+func (w *rewriter) open(at int, op byte) {
 	r, b := &w.r, &w.body
 	switch t := r.signed(33); {
 	case t >= 0:
@@ -324,34 +354,48 @@ func (w *rewriter) open(at int, loop bool) {
 	if len(b.blocks) >= maxNesting {
 		r.fail(at, "blocks nest deeper than %d", maxNesting)
 	}
-	b.blocks = append(b.blocks, loop)
-	if !loop || r.err != nil {
+	b.blocks = append(b.blocks, block{op: op, entry: b.since, exit: unreached})
+	if op == opLoop && r.err == nil {
+		w.step(r.pos)
+	}
+}
+
+// otherwise goes on with the other arm of an if.
+func (w *rewriter) otherwise(at int) {
+	b := &w.body
+	last := len(b.blocks) - 1
+	if last < 0 || b.blocks[last].op != opIf {
+		w.r.fail(at, "else outside an if")
 		return
 	}
-	w.copyTo(r.pos)
-	w.out = appendU32(append(w.out, opGlobalGet), w.globalIndex(globalFuel))
-	w.out = append(w.out, opI64Const)
-	b.regions = append(b.regions, region{room: len(w.out)})
-	w.out = append(w.out, make([]byte, costRoom)...)
-	w.out = append(w.out, opI64Sub)
-	w.out = w.appendFuelCheck(w.out, w.temp(typeI64))
+	arm := &b.blocks[last]
+	arm.op, arm.exit = opElse, max(arm.exit, b.since)
+	b.since = arm.entry
 }
 
 // close ends a block.
 func (w *rewriter) close() {
 	b := &w.body
-	last := len(b.blocks) - 1
-	if b.blocks[last] {
-		loop := b.regions[len(b.regions)-1]
-		patch(w.out[loop.room:loop.room+costRoom], loop.cost)
-		b.regions = b.regions[:len(b.regions)-1]
+	last := b.blocks[len(b.blocks)-1]
+	b.blocks = b.blocks[:len(b.blocks)-1]
+	b.since = max(b.since, last.exit)
+	if last.op == opIf {
+		b.since = max(b.since, last.entry)
 	}
-	b.blocks = b.blocks[:last]
 }
 
+// label reads where a branch may go.
 func (w *rewriter) label(at int) {
-	if l := w.r.u32(); int64(l) > int64(len(w.body.blocks)) {
+	b := &w.body
+	l := w.r.u32()
+	switch open := len(b.blocks); {
+	case int64(l) > int64(open):
 		w.r.fail(at, "there is no label %d", l)
+	case int(l) < open:
+		// A branch to a loop goes to its head, which is a step.
+		if target := &b.blocks[open-1-int(l)]; target.op != opLoop {
+			target.exit = max(target.exit, b.since)
+		}
 	}
 }
 

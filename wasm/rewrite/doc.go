@@ -13,25 +13,26 @@
 //
 // # Fuel
 //
-// Fuel is an upper bound of the instructions executed, the same under every
-// engine. A region is the body of a function without the bodies of its
-// loops, or the body of a loop without those of loops within it; its cost is the
-// number of the original's instructions in it, each counting one, block, loop,
-// if, else and end included (the loop instruction counts in the region around it,
-// its end within). A region is paid for when it is entered: at each call of the
-// function, and each time control reaches the head of the loop. So both arms of
-// an if are paid, and all of a loop's body however soon it is left. In addition
+// Fuel counts steps, the same under every engine. A step is
 //
-//   - memory.fill and memory.copy of n bytes cost n/8, rounded down, paid after
-//     it is done; above 1 MiB they go MiB by MiB, each paid on its own, and the last
-//     part by its length;
-//   - memory.init of n bytes costs n/8, paid before;
-//   - memory.grow by n pages costs n·8192, unless it goes past ExportPages.
+//   - a call of a function of the module;
+//   - each time control reaches the head of a loop;
+//   - a stretch of 256 instructions. On every way through the code there is a
+//     step before the 257th instruction after the last one, every instruction of
+//     the original counting one, block, loop, if, else and end included. Where
+//     ways meet, the longest counts.
 //
-// When fuel falls below zero, check(CheckFuel) is called, in the middle of what
-// was paid for: the host may trap, or add fuel and return. A function that calls
-// nothing and costs 16 or less (outside its loops) pays, but leaves it to the next
-// check to notice; so fuel may be a little below zero when the guest returns.
+// So a step stands for at most 256 instructions, mostly for a few, and a program
+// does not pay for code that it jumps over. In addition
+//
+//   - memory.fill, memory.copy and memory.init of n bytes cost n/64, rounded down;
+//     fills and copies above 1 MiB go MiB by MiB, each paid after it is done;
+//   - memory.grow by n pages costs n·1024, unless it goes past ExportPages.
+//
+// When fuel falls below zero, check(CheckFuel) is called: the host may trap, or
+// add fuel and return. A function of at most 16 instructions that calls nothing
+// pays but leaves the check to its caller, so that fuel may be a little below
+// zero when the guest returns.
 //
 // # Call depth
 //

@@ -16,11 +16,12 @@ func function(typ wasmtest.Type, locals, body string) wasmtest.Module {
 	return wasmtest.Module{Funcs: []wasmtest.Func{{Export: "run", Type: typ, Locals: locals, Body: body}}}
 }
 
-// Fuel is the number of instructions in the regions that were entered, the same
-// under both engines.
+// Fuel is the number of steps: calls, turns of loops, stretches of 256
+// instructions. It is the same under both engines.
 func TestFuel(t *testing.T) {
 	engines := newEngines(t)
-	helper := wasmtest.Func{Name: "five", Type: "-> i32", Body: "i32.const 2 i32.const 3 i32.add nop"} // 5 with end
+	helper := wasmtest.Func{Name: "five", Type: "-> i32", Body: "i32.const 2 i32.const 3 i32.add nop"}
+	nops := func(n int) string { return repeat(" nop", n) + " " }
 	for _, tt := range []struct {
 		name string
 		m    wasmtest.Module
@@ -28,15 +29,21 @@ func TestFuel(t *testing.T) {
 		want int64
 	}{
 		{"empty", function("", "", ""), nil, 1},
-		{"straight", function("-> i32", "", "i32.const 1 i32.const 2 i32.add"), nil, 4},
-		{"both arms", function("i32 -> i32", "", "local.get 0 if i32 i32.const 1 else i32.const 2 end"), []uint64{1}, 7},
-		{"left early", function("", "", "return nop nop"), nil, 4},
-		{"loop once", function("", "", "loop nop end"), nil, 2 + 2},
+		{"straight", function("-> i32", "", "i32.const 1 i32.const 2 i32.add"), nil, 1},
+		{"left early", function("", "", "return"+nops(1000)), nil, 1},
+		{"one stretch", function("", "", nops(255)), nil, 1},
+		{"two stretches", function("", "", nops(256)), nil, 2},
+		{"many stretches", function("", "", nops(25_600)), nil, 1 + 100},
+		{"loop once", function("", "", "loop nop end"), nil, 1 + 1},
 		{
-			// 3 outside, 10 times 8 within.
 			"loop", function("i32", "", "loop local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 nop nop end nop"),
 			[]uint64{10},
-			3 + 10*8,
+			1 + 10,
+		},
+		{
+			"loop with a stretch", function("i32", "", "loop local.get 0 i32.const 1 i32.sub local.tee 0"+nops(300)+"br_if 0 end"),
+			[]uint64{10},
+			1 + 10*2,
 		},
 		{
 			// The inner loop runs 4 times for each of 3 rounds of the outer one.
@@ -46,28 +53,28 @@ func TestFuel(t *testing.T) {
 					loop local.get 1 i32.const 1 i32.sub local.tee 1 br_if 0 end
 					local.get 0 i32.const 1 i32.add local.tee 0 i32.const 3 i32.lt_u br_if 0
 				end`),
-			nil, 2 + 3*(2+1+7+1) + 12*6,
+			nil, 1 + 3 + 12,
 		},
-		{
-			"loops side by side", function("", "", "loop nop end loop nop nop end"),
-			nil, 3 + 2 + 3,
-		},
+		{"a way out of a block", function("", "", "block br 0"+nops(300)+"end"), nil, 1},
+		{"the short way past an if", function("i32", "", "local.get 0 if"+nops(200)+"end"), []uint64{0}, 1},
+		{"the longest way counts", function("i32", "", "local.get 0 if"+nops(200)+"end"+nops(100)), []uint64{0}, 2},
+		{"one arm", function("i32", "", "local.get 0 if"+nops(300)+"else"+nops(10)+"end"), []uint64{1}, 2},
+		{"the other arm", function("i32", "", "local.get 0 if"+nops(300)+"else"+nops(10)+"end"), []uint64{0}, 1},
+		{"a step on one way only", function("i32", "", "block local.get 0 br_if 0"+nops(300)+"end"+nops(100)), []uint64{1}, 1},
+		{"a branch table", function("i32", "", "block block local.get 0 br_table 0 1"+nops(300)+"end"+nops(300)+"end"), []uint64{1}, 1},
+		{"a dead end", function("i32", "", "local.get 0 if unreachable"+nops(300)+"end"), []uint64{0}, 1},
 		{
 			"call",
 			wasmtest.Module{Funcs: []wasmtest.Func{{Export: "run", Type: "-> i32", Body: "call $five call $five i32.add"}, helper}},
-			nil, 4 + 5 + 5,
+			nil, 3,
 		},
-		{
-			"a long loop", function("", "", "loop"+repeat(" nop", 70_000)+" end"),
-			nil, 2 + 70_001,
-		},
-		{"grow", function("-> i32", "", "i32.const 3 memory.grow"), nil, 3 + 3*8192},
-		{"grow too far", function("-> i32", "", "i32.const 64 memory.grow"), nil, 3},
-		{"fill", function("", "", "i32.const 1 i32.const 2 i32.const 807 memory.fill"), nil, 5 + 100},
-		{"copy", function("", "", "i32.const 1 i32.const 2 i32.const 800 memory.copy"), nil, 5 + 100},
+		{"grow", function("-> i32", "", "i32.const 3 memory.grow"), nil, 1 + 3*1024},
+		{"grow too far", function("-> i32", "", "i32.const 64 memory.grow"), nil, 1},
+		{"fill", function("", "", "i32.const 1 i32.const 2 i32.const 6407 memory.fill"), nil, 1 + 100},
+		{"copy", function("", "", "i32.const 1 i32.const 2 i32.const 6400 memory.copy"), nil, 1 + 100},
 		{
 			"long fill", function("", "", "i32.const 48 memory.grow drop i32.const 0 i32.const 1 i32.const 3000000 memory.fill"),
-			nil, 8 + 48*8192 + 2*131072 + (3000000-2<<20)/8,
+			nil, 1 + 48*1024 + 2*16384 + (3000000-2<<20)/64,
 		},
 		{
 			"init", wasmtest.Module{
@@ -150,10 +157,10 @@ func TestS2_Unchecked(t *testing.T) {
 		fuel int64
 		err  string
 	}{
-		{"short", nops(16), 16, ""},
-		{"long", nops(17), 17, errFuel.Error()},
-		{"caller", caller, 2, errFuel.Error()},
-		{"loop", function("", "", "loop end"), 2 + 1, errFuel.Error()},
+		{"short", nops(16), 1, ""},
+		{"long", nops(17), 1, errFuel.Error()},
+		{"caller", caller, 1, errFuel.Error()},
+		{"loop", function("", "", "loop end"), 1 + 1, errFuel.Error()},
 	} {
 		for _, e := range newEngines(t) {
 			g, err := e.instantiate(mustRewrite(t, tt.m.Bytes()).Code)

@@ -13,6 +13,7 @@ const (
 
 // The opcodes that are looked at or written.
 const (
+	opUnreachable  = 0x00
 	opBlock        = 0x02
 	opLoop         = 0x03
 	opIf           = 0x04
@@ -106,6 +107,7 @@ var kinds = func() (k [256]kind) {
 		}
 	}
 	set(0x00, 0x01, kindPlain) // unreachable, nop
+	set(opUnreachable, opUnreachable, kindControl)
 	set(opBlock, opElse, kindControl)
 	set(opEnd, opCallIndirect, kindControl)
 	set(0x1a, opSelect, kindPlain) // drop, select

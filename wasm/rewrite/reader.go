@@ -162,8 +162,7 @@ func appendName(b []byte, name string) []byte {
 	return append(appendU32(b, uint32(len(name))), name...)
 }
 
-// patch writes v as a number padded to the length of room, to be read as
-// unsigned or, where its highest bit is clear, as signed.
+// patch writes v as an unsigned number padded to the length of room.
 func patch(room []byte, v uint32) {
 	for i := range room {
 		room[i] = byte(v)&0x7f | 0x80

@@ -43,7 +43,7 @@ const (
 // The limits that hold whatever Options say.
 const (
 	// DefaultMaxBytes is how long a module may be by default, MaxBytes at most:
-	// a loop's cost is written in 27 bits, and is at most an instruction a byte.
+	// what is added then leaves every size within 32 bits.
 	DefaultMaxBytes = 64 << 20
 	MaxBytes        = 1<<27 - 1
 
