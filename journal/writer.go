@@ -60,7 +60,7 @@ type writer struct {
 }
 
 // maxYields bounds how often the writer lets others run before it looks for jobs.
-const maxYields = 8
+const maxYields = 16
 
 // maxHeads bounds the cache of heads.
 const maxHeads = 16 << 10
@@ -157,11 +157,12 @@ func (w *writer) run() {
 func (w *writer) next() ([]*job, bool) {
 	// Those just answered often have more at once: let them queue it, or they
 	// would form two groups that wait for one another.
+	all := w.waiting() + w.group
 	for range maxYields {
-		if w.waiting() >= w.group {
+		runtime.Gosched()
+		if w.waiting() >= all {
 			break
 		}
-		runtime.Gosched()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
