@@ -95,18 +95,25 @@ func (h *Host) open(ctx context.Context, req ExecRequest) (_ *execution, err err
 	return x, nil
 }
 
-// maxInputBytes bounds one input message of a turn.
-const maxInputBytes = 4 << 20
+// MaxInputBytes bounds one input message of a turn, MaxInputs their number: the
+// opening of a turn is one append, and large messages are blobs beside it.
+const (
+	MaxInputBytes = 4 << 20
+	MaxInputs     = 32
+)
 
 func checkExec(req ExecRequest) error {
+	if n := len(req.Inputs); n > MaxInputs {
+		return fmt.Errorf("%w: %d inputs: a turn takes at most %d", ErrInvalid, n, MaxInputs)
+	}
 	for i, m := range req.Inputs {
 		switch n, err := messageBytes(m); {
 		case err != nil:
 			return fmt.Errorf("%w: input %d: %w", ErrInvalid, i+1, err)
 		case len(m.Parts) == 0:
 			return fmt.Errorf("%w: input %d has no parts", ErrInvalid, i+1)
-		case n > maxInputBytes:
-			return fmt.Errorf("%w: input %d has %d bytes, at most %d are taken", ErrInvalid, i+1, n, maxInputBytes)
+		case n > MaxInputBytes:
+			return fmt.Errorf("%w: input %d has %d bytes, at most %d are taken", ErrInvalid, i+1, n, MaxInputBytes)
 		}
 	}
 	if req.Deadline < 0 {

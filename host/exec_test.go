@@ -547,3 +547,25 @@ func TestResolveAndList(t *testing.T) {
 		t.Errorf("a bad token: %v", err)
 	}
 }
+
+// More output than one append takes is no reason for a turn to fail.
+func TestManyLargeOutputs(t *testing.T) {
+	r := newRig(t).open()
+	s := r.create("steps")
+	out := r.exec(s.UID, strings.Repeat("big 60000; ", 100)+"count")
+	if len(out) != 101 {
+		t.Fatalf("%d outputs", len(out))
+	}
+	inputs := make([]abi.Message, host.MaxInputs)
+	for i := range inputs {
+		inputs[i] = abi.Text(abi.RoleUser, "output "+strings.Repeat("x", 60_000))
+	}
+	e, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: inputs})
+	if err != nil || e.State != abi.StateCompleted {
+		t.Fatalf("%+v: %v", e, err)
+	}
+	if _, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: append(inputs, inputs...)}); !errors.Is(err, host.ErrInvalid) {
+		t.Errorf("too many inputs: %v", err)
+	}
+	r.verify(s.UID)
+}

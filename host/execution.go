@@ -39,6 +39,7 @@ type execution struct {
 	head   journal.Head
 	sum    summary
 	staged []turn.Staged
+	bytes  int       // of what is staged
 	since  time.Time // when the oldest of staged was staged
 	timer  *time.Timer
 	err    error // why nothing more can be appended
@@ -103,7 +104,7 @@ func (x *execution) act(ready turn.Ready) error {
 			return err
 		}
 	}
-	if ready.Commit {
+	if ready.Commit || x.heavy() {
 		if err := x.commit(nil, nil, nil); err != nil {
 			return err
 		}
@@ -123,7 +124,19 @@ func (x *execution) stage(staged []turn.Staged) {
 	x.staged = append(x.staged, staged...)
 	for _, s := range staged {
 		x.sum.Updated = later(x.sum.Updated, s.Event.Time)
+		x.bytes += len(s.Encoded)
 	}
+}
+
+// maxStagedBytes bounds the records that wait for a commit: one append takes only
+// so much.
+const maxStagedBytes = 1 << 20
+
+// heavy reports whether so much is staged that it must be committed now.
+func (x *execution) heavy() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.bytes > maxStagedBytes
 }
 
 // commit makes what is staged durable, and with it the records in last, which
@@ -134,7 +147,7 @@ func (x *execution) commit(last []turn.Staged, image *journal.Image, closing fun
 	defer x.appending.Unlock()
 	x.mu.Lock()
 	staged := append(x.staged, last...)
-	x.staged = nil
+	x.staged, x.bytes = nil, 0
 	head, sum, err := x.head, x.sum, x.err
 	x.mu.Unlock()
 	switch {
