@@ -52,7 +52,7 @@ const (
 	maxModule = 512 << 20
 	// maxInput is the host's bound for one input, known here so that a new
 	// session is not made for an input it cannot take.
-	maxInput  = 4 << 20
+	maxInput  = host.MaxInputBytes
 	maxConfig = 1 << 20
 )
 
