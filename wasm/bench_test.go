@@ -3,6 +3,7 @@ package wasm
 import (
 	"testing"
 
+	"github.com/agentcell/agentcell/sdk/abi"
 	"github.com/agentcell/agentcell/wasm/rewrite"
 )
 
@@ -74,6 +75,34 @@ func BenchmarkInstantiate(b *testing.B) {
 				b.Fatal(err)
 			}
 			in.Stop()
+		}
+	})
+}
+
+// BenchmarkRun is the smallest turn of a harness in Go without its host: from
+// the golden state, as a session of a harness without memory has it, and going
+// on in one instance.
+func BenchmarkRun(b *testing.B) {
+	c := loaded(b, newEngine(b, Config{CacheDir: testCacheDir(b)}), bundledModule(b, "echo"))
+	run := func(b *testing.B, in *Instance) {
+		out, err := in.Run(b.Context(), Turn{}, &chatWorld{input: "12"})
+		if err != nil || out.Reason != abi.ReasonCompleted {
+			b.Fatalf("outcome %v %v, %v", out.Reason, out.Err, err)
+		}
+	}
+	b.Run("golden", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			in := instantiate(b, c)
+			run(b, in)
+			in.Stop()
+		}
+	})
+	b.Run("same", func(b *testing.B) {
+		b.ReportAllocs()
+		in := instantiate(b, c)
+		for b.Loop() {
+			run(b, in)
 		}
 	})
 }

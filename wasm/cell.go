@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -25,9 +26,15 @@ type cell struct {
 	globals            []api.MutableGlobal // of the original module
 
 	clock clock
-	base  base
-	// dirty: the guest has run since memory and base were equal.
-	dirty bool
+	// base is the memory at the beginning of the turn. dirty: the guest has run
+	// since memory and base were compared, else changed lists the pages in which
+	// they differ.
+	base    base
+	dirty   bool
+	changed []uint32
+	// listed: mem.list is what may differ from golden.
+	listed bool
+	held   int // what holds gave, for the pool
 
 	call call
 }
@@ -74,7 +81,7 @@ func (c *cell) begin(ctx context.Context, p phase, h Handler, t Turn) *call {
 	c.call.fuel.limit = uint64(c.call.limits.Fuel)
 	c.call.random.reset(t.Seed)
 	c.clock.advanceTo(t.Start)
-	c.dirty = true
+	c.dirty, c.listed = true, false
 	return &c.call
 }
 
@@ -86,13 +93,29 @@ func (c *cell) end() {
 	c.pages.Set(0)
 }
 
-// sync makes the base equal to memory and returns the pages that were not.
-func (c *cell) sync() []uint32 {
-	if !c.dirty {
-		return nil
+// compare lists the pages in which memory is not as it was at the beginning of
+// the turn. The list is good until the next turn.
+func (c *cell) compare() []uint32 {
+	if c.dirty {
+		c.dirty = false
+		c.changed = c.base.compare(c.mem.bytes(), c.touched())
 	}
-	c.dirty = false
-	return c.base.sync(c.mem.bytes(), c.mem.touched(), nil)
+	return c.changed
+}
+
+// touched lists the pages that may differ from the golden memory.
+func (c *cell) touched() []uint32 {
+	if !c.listed {
+		c.mem.touched()
+		c.listed = true
+	}
+	return c.mem.list
+}
+
+// rebase makes what memory is now the beginning of the next turn.
+func (c *cell) rebase() {
+	c.base.take(c.mem.bytes(), c.compare())
+	c.changed = nil
 }
 
 // image is the cell's state.
@@ -143,13 +166,15 @@ func (c *cell) makeGolden() error {
 	if err := c.mem.become(c.module.memory); err != nil {
 		return err
 	}
-	c.base, c.dirty = base{golden: c.module.memory.content}, false
+	c.base = base{golden: c.module.memory.content, pages: &c.module.pages}
+	c.dirty, c.listed = false, false
 	c.setState(&c.module.golden)
 	return nil
 }
 
 // load brings a golden cell to the state of img, which was checked.
 func (c *cell) load(img Image) error {
+	c.listed = false
 	if err := c.grow(img.Size); err != nil {
 		return err
 	}
@@ -167,24 +192,47 @@ func (c *cell) load(img Image) error {
 
 // recycle gives a cell whose guest has done nothing but return to the pool.
 func (c *cell) recycle() {
-	if uint64(c.mem.size) != c.module.golden.Size {
+	if err := c.reset(); err != nil {
 		c.free()
 		return
 	}
-	c.sync()
-	mem := c.mem.bytes()
-	c.base.reset(func(i int, golden []byte) { copy(mem[i*abi.PageSize:], golden) })
+	c.module.pool.put(c)
+}
+
+// reset brings memory, base, globals and clock back to the golden state. Memory
+// beyond the golden image, which cannot shrink, is all zero then, as it is when
+// it grows.
+func (c *cell) reset() error {
+	c.base.reset()
+	c.dirty, c.changed = false, nil
 	c.setState(&c.module.golden)
-	if len(c.mem.list) > maxTouched {
-		if err := c.mem.become(c.module.memory); err != nil {
-			c.free()
-			return
+	touched := c.touched()
+	if len(touched) > maxTouched {
+		c.listed = false
+		return c.mem.become(c.module.memory)
+	}
+	mem := c.mem.bytes()
+	for _, i := range touched {
+		golden, now := c.base.goldenPage(int(i)), mem[int(i)*abi.PageSize:][:abi.PageSize]
+		if !bytes.Equal(golden, now) {
+			copy(now, golden)
 		}
 	}
-	c.module.put(c)
+	return nil
 }
 
 // maxTouched is how many pages an idle cell may hold that are golden again. What
 // it holds, the next tenant writes to at no cost; what is beyond costs more
 // comparisons than it saves.
 const maxTouched = 512
+
+// cellBytes is about what an idle cell holds beside its pages.
+const cellBytes = 128 << 10
+
+// holds is about how much memory of the host an idle cell takes.
+func (c *cell) holds() int {
+	return cellBytes + min(len(c.mem.list), maxTouched)*abi.PageSize + c.mem.size/abi.PageSize*pageCost
+}
+
+// pageCost is what the host keeps for each page of a memory, touched or not.
+const pageCost = 16

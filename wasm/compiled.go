@@ -45,8 +45,10 @@ type Compiled struct {
 	golden Image
 	memory *goldenMemory
 
+	pool  pool
+	pages sync.Pool // of *page, for the bases of cells
+
 	mu        sync.Mutex
-	idle      []*cell
 	described *abi.HarnessDescriptor
 }
 
@@ -66,6 +68,8 @@ func (e *Engine) compile(ctx context.Context, digest abi.Digest, code []byte) (_
 		engine: e, digest: digest, size: int64(len(code)),
 		imports: importNames(m), types: m.Globals,
 		minimum: uint64(m.MemoryMin) * wasmPage,
+		pool:    pool{engine: e},
+		pages:   sync.Pool{New: func() any { return new(page) }},
 	}
 	if m.HasStart {
 		c.start = append(c.start, rewrite.ExportStart)
@@ -102,13 +106,13 @@ func (c *Compiled) runGolden(ctx context.Context) error {
 	cell.end()
 	content := slices.Clone(cell.mem.bytes())
 	c.memory = newGoldenMemory(content)
-	c.golden = cell.image(nonZero(content), &base{golden: content})
+	c.golden = cell.image(nonZero(content), pagesOf(content))
 	if err := cell.makeGolden(); err != nil {
 		cell.free()
 		c.memory.close()
 		return err
 	}
-	c.put(cell)
+	c.pool.put(cell)
 	return nil
 }
 
@@ -195,7 +199,7 @@ func (c *Compiled) Instantiate() (*Instance, error) {
 		return nil, err
 	}
 	defer c.engine.leave()
-	cell, err := c.get()
+	cell, err := c.get(c.golden.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +216,7 @@ func (c *Compiled) Restore(img Image) (*Instance, error) {
 		return nil, err
 	}
 	defer c.engine.leave()
-	cell, err := c.get()
+	cell, err := c.get(img.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -223,16 +227,11 @@ func (c *Compiled) Restore(img Image) (*Instance, error) {
 	return &Instance{cell: cell}, nil
 }
 
-// get takes an idle cell, or makes one.
-func (c *Compiled) get() (*cell, error) {
-	c.mu.Lock()
-	if last := len(c.idle) - 1; last >= 0 {
-		cell := c.idle[last]
-		c.idle = c.idle[:last]
-		c.mu.Unlock()
+// get takes an idle cell whose memory is no larger than size, or makes one.
+func (c *Compiled) get(size uint64) (*cell, error) {
+	if cell := c.pool.get(size); cell != nil {
 		return cell, nil
 	}
-	c.mu.Unlock()
 	cell, err := c.newCell()
 	if err != nil {
 		return nil, err
@@ -242,17 +241,4 @@ func (c *Compiled) get() (*cell, error) {
 		return nil, err
 	}
 	return cell, nil
-}
-
-// put keeps a cell in the golden state for the next session, or frees it if
-// there are enough.
-func (c *Compiled) put(cell *cell) {
-	c.mu.Lock()
-	if len(c.idle) < c.engine.cfg.MaxIdle {
-		c.idle = append(c.idle, cell)
-		c.mu.Unlock()
-		return
-	}
-	c.mu.Unlock()
-	cell.free()
 }

@@ -30,8 +30,9 @@ type Config struct {
 	Workers int
 	// MaxModuleBytes bounds the size of a module; 0 means 64 MiB.
 	MaxModuleBytes int
-	// MaxIdle is how many idle instances of a module are kept; 0 means twice
-	// GOMAXPROCS, a negative number none.
+	// MaxIdle is how many idle instances of a module are kept for the next
+	// ones, until they have not been needed for some seconds; 0 means 512, a
+	// negative number none.
 	MaxIdle int
 	// Progress, if set, is told of loads that take long: once when they do, and
 	// once when they are done.
@@ -86,7 +87,7 @@ func New(cfg Config) (*Engine, error) {
 		cfg.Workers = runtime.GOMAXPROCS(0)
 	}
 	if cfg.MaxIdle == 0 {
-		cfg.MaxIdle = 2 * runtime.GOMAXPROCS(0)
+		cfg.MaxIdle = defaultMaxIdle
 	}
 	e := &Engine{cfg: cfg, host: hostFuncs(), loads: map[abi.Digest]*load{}}
 	e.allowed = allowImports(e.host)
@@ -306,6 +307,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		err = errors.Join(err, e.cache.Close(ctx))
 	}
 	for _, l := range e.loads {
+		l.compiled.pool.close()
 		l.compiled.memory.close()
 	}
 	return err

@@ -3,6 +3,7 @@ package wasm
 import (
 	"bytes"
 	"fmt"
+	"sync"
 
 	"github.com/agentcell/agentcell/sdk/abi"
 )
@@ -30,6 +31,19 @@ type PageReader interface {
 	ReadPage(index uint32, dst []byte) error
 }
 
+// pagesOf reads the pages of a memory that is not written meanwhile.
+type pagesOf []byte
+
+// ReadPage implements PageReader.
+func (p pagesOf) ReadPage(index uint32, dst []byte) error {
+	from := int(index) * abi.PageSize
+	if from >= len(p) {
+		return fmt.Errorf("read page %d: it is beyond the memory", index)
+	}
+	copy(dst, p[from:from+abi.PageSize])
+	return nil
+}
+
 // page is the content of one page of memory.
 type page [abi.PageSize]byte
 
@@ -42,7 +56,7 @@ var zeroPage page
 type base struct {
 	golden  []byte
 	overlay []*page // by index; nil: as golden. It grows with the memory
-	spare   []*page // to be used again
+	pages   *sync.Pool
 }
 
 // page is page i of the base.
@@ -60,18 +74,22 @@ func (b *base) goldenPage(i int) []byte {
 	return zeroPage[:]
 }
 
-// sync makes the base equal to mem and appends the pages in which it was not
-// to changed. Only those in touched can be, as all others are golden.
-func (b *base) sync(mem []byte, touched, changed []uint32) []uint32 {
+// compare lists the pages in which mem differs from the base. Only those in
+// touched can, as all others are golden.
+func (b *base) compare(mem []byte, touched []uint32) (changed []uint32) {
 	for _, i := range touched {
-		now := mem[int(i)*abi.PageSize:][:abi.PageSize]
-		if bytes.Equal(now, b.page(int(i))) {
-			continue
+		if !bytes.Equal(mem[int(i)*abi.PageSize:][:abi.PageSize], b.page(int(i))) {
+			changed = append(changed, i)
 		}
-		b.set(int(i), len(mem)/abi.PageSize, now)
-		changed = append(changed, i)
 	}
 	return changed
+}
+
+// take makes these pages of the base those of mem.
+func (b *base) take(mem []byte, changed []uint32) {
+	for _, i := range changed {
+		b.set(int(i), len(mem)/abi.PageSize, mem[int(i)*abi.PageSize:][:abi.PageSize])
+	}
 }
 
 // set makes content page i of a memory of n pages.
@@ -79,41 +97,20 @@ func (b *base) set(i, n int, content []byte) {
 	if len(b.overlay) < n {
 		b.overlay = append(b.overlay, make([]*page, n-len(b.overlay))...)
 	}
-	p := b.overlay[i]
-	if p == nil {
-		if last := len(b.spare) - 1; last >= 0 {
-			p, b.spare = b.spare[last], b.spare[:last]
-		} else {
-			p = new(page)
-		}
-		b.overlay[i] = p
+	if b.overlay[i] == nil {
+		b.overlay[i] = b.pages.Get().(*page)
 	}
-	copy(p[:], content)
+	copy(b.overlay[i][:], content)
 }
 
-// maxSpare bounds the pages that an idle cell keeps for its next tenant.
-const maxSpare = 256
-
-// reset makes the base golden again, and gives each page in which it was not to
-// restore.
-func (b *base) reset(restore func(i int, golden []byte)) {
+// reset makes the base golden again.
+func (b *base) reset() {
 	for i, p := range b.overlay {
-		if p == nil {
-			continue
-		}
-		restore(i, b.goldenPage(i))
-		b.overlay[i] = nil
-		if len(b.spare) < maxSpare {
-			clear(p[:])
-			b.spare = append(b.spare, p)
+		if p != nil {
+			b.overlay[i] = nil
+			b.pages.Put(p)
 		}
 	}
-}
-
-// ReadPage implements PageReader for snapshots.
-func (b *base) ReadPage(index uint32, dst []byte) error {
-	copy(dst, b.page(int(index)))
-	return nil
 }
 
 // nonZero lists the pages of mem that have a byte other than zero.

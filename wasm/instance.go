@@ -29,8 +29,7 @@ type Instance struct {
 	stopping bool
 	// turns counts the calls, so that a reader of pages can tell that its
 	// snapshot is gone.
-	turns   uint64
-	changed []uint32 // by the last turn, if it was asked for
+	turns uint64
 }
 
 // enter begins a call; leave must follow if there is no error.
@@ -44,8 +43,7 @@ func (in *Instance) enter(ctx context.Context, p phase, h Handler, t Turn) (*cal
 	if err := engine.enter(); err != nil {
 		return nil, err
 	}
-	in.cell.sync()
-	in.changed = nil
+	in.cell.rebase()
 	in.turns++
 	in.status = Running
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -141,10 +139,7 @@ func (in *Instance) Snapshot() (Image, error) {
 		return Image{}, fmt.Errorf("snapshot: %w", err)
 	}
 	defer engine.leave()
-	if in.cell.dirty {
-		in.changed = in.cell.sync()
-	}
-	return in.cell.image(in.changed, &snapshotPages{in, in.turns}), nil
+	return in.cell.image(in.cell.compare(), &snapshotPages{in, in.turns}), nil
 }
 
 // snapshotPages reads the pages of a snapshot as long as it is valid.
@@ -160,7 +155,7 @@ func (s *snapshotPages) ReadPage(index uint32, dst []byte) error {
 	if s.in.status != Ready || s.in.turns != s.turn {
 		return fmt.Errorf("read page %d: the snapshot is gone: %w", index, ErrStopped)
 	}
-	return s.in.cell.base.ReadPage(index, dst)
+	return pagesOf(s.in.cell.mem.bytes()).ReadPage(index, dst)
 }
 
 // Status tells whether the instance can run another turn.

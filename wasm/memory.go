@@ -19,8 +19,8 @@ type region interface {
 	// resize makes the region n bytes long, new bytes zero, and returns it. It
 	// may move. The old one stays as it is if there is an error.
 	resize(n int) ([]byte, error)
-	// become makes the region, which has g's size, equal to g. After an error
-	// it can only be freed.
+	// become makes the region equal to g, and all zero beyond g's size, which
+	// is no greater than its own. After an error it can only be freed.
 	become(g *goldenMemory) error
 	// touched appends, ascending, those of the first n pages that may differ
 	// from what the region became; all of them where that is not known.
@@ -98,12 +98,13 @@ func (m *memory) Free() {
 // bytes is the memory as it is now. It is invalid after the guest has run.
 func (m *memory) bytes() []byte { return m.whole[:m.size:m.size] }
 
-// become makes the memory, which has g's size, equal to g. After an error it can
-// only be freed.
+// become makes the memory equal to g, and all zero beyond g's size, which is no
+// greater than its own. After an error it can only be freed.
 func (m *memory) become(g *goldenMemory) error {
 	if err := m.region.become(g); err != nil {
 		return fmt.Errorf("a memory of %d bytes: %w: %w", m.size, ErrShortage, err)
 	}
+	m.list = m.list[:0]
 	return nil
 }
 

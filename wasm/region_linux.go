@@ -70,6 +70,13 @@ func (r *mapped) free() {
 }
 
 func (r *mapped) become(g *goldenMemory) error {
+	if beyond := r.bytes[len(g.content):]; len(beyond) > 0 {
+		// Fresh pages are zero, and cheaper than writing zeros to those that
+		// nobody has touched.
+		if err := unix.Madvise(beyond, unix.MADV_DONTNEED); err != nil {
+			return os.NewSyscallError("madvise", err)
+		}
+	}
 	if g.file == nil {
 		copy(r.bytes, g.content)
 		return nil

@@ -17,7 +17,7 @@ func (r *allocated) resize(n int) ([]byte, error) {
 func (r *allocated) free() { r.bytes = nil }
 
 func (r *allocated) become(g *goldenMemory) error {
-	copy(r.bytes, g.content)
+	clear(r.bytes[copy(r.bytes, g.content):])
 	return nil
 }
 
