@@ -48,11 +48,11 @@ func (s *space) check(size int) error {
 // checkOpen is check for the opening of what may be a killed process's store:
 // its write-ahead files become tables, and these are compacted.
 func (s *space) checkOpen() error {
-	logs, err := s.sizes("*.mem", walBytes)
+	logs, err := s.sizes(".mem", walBytes)
 	if err != nil {
 		return err
 	}
-	tables, err := s.sizes("*.sst", compactBytes)
+	tables, err := s.sizes(".sst", compactBytes)
 	if err != nil {
 		return err
 	}
@@ -70,15 +70,31 @@ func (s *space) need(bytes int64, what string) error {
 	return nil
 }
 
+// files are the names of dir's files with the extension. What dir is called means
+// nothing here, as it would to filepath.Glob.
+func (s *space) files(extension string) ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == extension {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
 // sizes adds up the sizes of files, of each at most limit.
-func (s *space) sizes(pattern string, limit int64) (int64, error) {
-	names, err := filepath.Glob(filepath.Join(s.dir, pattern))
+func (s *space) sizes(extension string, limit int64) (int64, error) {
+	names, err := s.files(extension)
 	if err != nil {
 		return 0, err
 	}
 	total := int64(0)
 	for _, name := range names {
-		info, err := os.Stat(name)
+		info, err := os.Stat(filepath.Join(s.dir, name))
 		if err != nil {
 			return 0, err
 		}
@@ -89,13 +105,13 @@ func (s *space) sizes(pattern string, limit int64) (int64, error) {
 
 // open claims the write-ahead file that badger, just opened, writes to.
 func (s *space) open() error {
-	names, err := filepath.Glob(filepath.Join(s.dir, "*.mem"))
+	names, err := s.files(".mem")
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
 		var n int
-		if _, err := fmt.Sscanf(filepath.Base(name), "%d.mem", &n); err == nil {
+		if _, err := fmt.Sscanf(name, "%d.mem", &n); err == nil {
 			s.newest = max(s.newest, n-1)
 		}
 	}
