@@ -43,6 +43,8 @@
 // # Memory
 //
 // memory.grow returns -1 when memory would have more than ExportPages pages.
+// Active data segments near each other are merged, the bytes between them zero as
+// they are anyway, unless instructions can name segments.
 //
 // # NaN
 //

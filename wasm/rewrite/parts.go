@@ -382,24 +382,3 @@ func (w *rewriter) dataCountSection() {
 	}
 	w.graph.wanted = true
 }
-
-func (w *rewriter) dataSection() {
-	for range w.r.count(2) {
-		at := w.r.pos
-		switch flags := w.r.u32(); {
-		case flags > 2:
-			w.r.fail(at, "data segment flags %#x are not supported", flags)
-		case flags == 2:
-			if w.r.u32() != 0 {
-				w.r.fail(at, "a data segment is for a second memory")
-			}
-			fallthrough
-		case flags == 0:
-			w.constant()
-		}
-		w.r.bytes()
-		if w.r.err != nil {
-			return
-		}
-	}
-}
