@@ -140,9 +140,6 @@ func New(o Opening, mode Mode, record []Recorded) *Machine {
 // Remaining is how many records have not been served.
 func (m *Machine) Remaining() int { return len(m.record) }
 
-// Pending reports whether an effect is under way.
-func (m *Machine) Pending() bool { return m.pending != nil }
-
 // Call decides what a call of the harness leads to. A malformed request is a
 // Reply, never an error; an error (a *Divergence or ErrRecordEnds) gives the run
 // up.
