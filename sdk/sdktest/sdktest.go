@@ -4,7 +4,12 @@
 //
 // It keeps to the rules that a harness can notice (what a turn records, that
 // history ends before the turn, page sizes, statuses) and to nothing else: no
-// hashes, limits, images or replay. Import it in tests only.
+// hashes, limits, images or replay. The harness is a Go value that is only used: a
+// failed turn leaves it as it is, where a cell's memory would be dropped; a
+// harness without memory should get a new value for each turn. Import the package
+// in tests only.
+//
+// What a session came to is compared with a file by Host.Golden.
 //
 // The package imports sdk and sdk/abi, and never a real host or a runtime.
 package sdktest
