@@ -18,6 +18,7 @@ const (
 	kindHead    = 'h' // h uid -> head and summary
 	kindName    = 'n' // n len(project) project name -> uid
 	kindCreated = 'c' // c len(project) project ^created uid -> nothing
+	kindRef     = 'a' // a len(kind) kind name -> digest and note; nothing if removed
 	kindRecord  = 'r' // r uid 0 seq -> fence, hash, line
 	kindBlob    = 'b' // b digest chunk -> bytes; chunk 0 has the length in front
 )

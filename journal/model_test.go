@@ -181,6 +181,25 @@ func (p *pair) Blob(t *rapid.T) {
 	both(p, "has blob", func(j *Journal) (bool, error) { return j.HasBlob(abi.DigestOf(b)) })
 }
 
+func (p *pair) Ref(t *rapid.T) {
+	kind := rapid.SampledFrom([]string{"", "k", "kn"}).Draw(t, "kind")
+	name := rapid.SampledFrom([]string{"", "n", "nk", "m"}).Draw(t, "name")
+	switch rapid.IntRange(0, 2).Draw(t, "what") {
+	case 0:
+		note := rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(t, "note")
+		both(p, "set ref", func(j *Journal) (struct{}, error) {
+			return struct{}{}, j.SetRef(context.Background(), kind, Ref{Name: name, Digest: abi.DigestOf(note), Note: note})
+		})
+	case 1:
+		both(p, "remove ref", func(j *Journal) (struct{}, error) {
+			return struct{}{}, j.RemoveRef(context.Background(), kind, name)
+		})
+	default:
+		both(p, "ref", func(j *Journal) (Ref, error) { return j.Ref(kind, name) })
+		both(p, "refs", func(j *Journal) ([]Ref, error) { return j.Refs(kind) })
+	}
+}
+
 // check compares what can be seen of every session.
 func (p *pair) check(t *rapid.T) {
 	for _, uid := range p.uids {
@@ -228,6 +247,7 @@ func TestBothStoresAgree(t *testing.T) {
 			"list":   p.List,
 			"find":   p.Find,
 			"blob":   p.Blob,
+			"ref":    p.Ref,
 		})
 		p.check(rt)
 	})

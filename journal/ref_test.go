@@ -1,0 +1,127 @@
+package journal
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRefs(t *testing.T) {
+	onBoth(t, func(t *testing.T, j *Journal) {
+		one, two := abi.DigestOf([]byte("1")), abi.DigestOf([]byte("2"))
+		set := func(kind string, r Ref) {
+			t.Helper()
+			before := j.Commits()
+			if err := j.SetRef(t.Context(), kind, r); err != nil {
+				t.Fatal(err)
+			}
+			if n := j.Commits() - before; n != 1 {
+				t.Errorf("%d commits, want 1", n)
+			}
+		}
+		list := func(kind string, want ...Ref) {
+			t.Helper()
+			got, err := j.Refs(kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: %s", kind, diff)
+			}
+		}
+		list("h")
+		set("h", Ref{Name: "b", Digest: one, Note: []byte("note")})
+		set("h", Ref{Name: "a", Digest: one})
+		set("ha", Ref{Name: "a", Digest: two})
+		set("", Ref{Name: "ha", Digest: two})
+		list("h", Ref{Name: "a", Digest: one}, Ref{Name: "b", Digest: one, Note: []byte("note")})
+		list("ha", Ref{Name: "a", Digest: two})
+		list("", Ref{Name: "ha", Digest: two})
+		list("none")
+
+		// The same name again.
+		set("h", Ref{Name: "b", Digest: two})
+		got, err := j.Ref("h", "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(Ref{Name: "b", Digest: two}, got); diff != "" {
+			t.Error(diff)
+		}
+
+		// A name that was removed is as good as new.
+		if err := j.RemoveRef(t.Context(), "h", "b"); err != nil {
+			t.Fatal(err)
+		}
+		list("h", Ref{Name: "a", Digest: one})
+		long := strings.Repeat("n", maxName+1)
+		for _, name := range []string{"b", "c", "", "A", long} {
+			if _, err := j.Ref("h", name); !errors.Is(err, ErrNotFound) {
+				t.Errorf("Ref(%.10q): got error %v, want ErrNotFound", name, err)
+			}
+			if err := j.RemoveRef(t.Context(), "h", name); !errors.Is(err, ErrNotFound) {
+				t.Errorf("RemoveRef(%.10q): got error %v, want ErrNotFound", name, err)
+			}
+		}
+		set("h", Ref{Name: "b", Digest: one})
+		list("h", Ref{Name: "a", Digest: one}, Ref{Name: "b", Digest: one})
+
+		for _, bad := range []struct{ kind, name string }{{"h", ""}, {"h", long}, {long, "a"}} {
+			if err := j.SetRef(t.Context(), bad.kind, Ref{Name: bad.name}); err == nil {
+				t.Errorf("set %.10q %.10q", bad.kind, bad.name)
+			}
+		}
+		if err := j.SetRef(t.Context(), "h", Ref{Name: "big", Note: make([]byte, 4<<20)}); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("got error %v, want ErrTooLarge", err)
+		}
+		if _, err := j.Refs(long); err == nil {
+			t.Error("listed a kind with too long a name")
+		}
+	})
+}
+
+func TestRefsOutlive(t *testing.T) {
+	dir := t.TempDir()
+	want := Ref{Name: "kept", Digest: abi.DigestOf(nil), Note: []byte("n")}
+	j, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := want
+	gone.Name = "gone"
+	err = errors.Join(
+		j.SetRef(t.Context(), "h", want), j.SetRef(t.Context(), "h", gone), j.RemoveRef(t.Context(), "h", "gone"), j.Close(),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Refs("h"); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	got, err := openIn(t, dir).Refs("h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Ref{want}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCorruptRef(t *testing.T) {
+	store := newMemory()
+	j := journalOn(t, store)
+	b := new(Batch)
+	b.Put(Entry{refKey("h", "a"), []byte("short")})
+	if err := store.Commit(b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Ref("h", "a"); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("Ref: %v", err)
+	}
+	if _, err := j.Refs("h"); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("Refs: %v", err)
+	}
+}
