@@ -38,6 +38,7 @@ type summary struct {
 	Closed     abi.Seq         `json:"closed,omitempty"` // newest END or FORK
 	Root       abi.Digest      `json:"root,omitzero"`    // image of the last completed turn
 	Open       abi.Seq         `json:"open,omitempty"`   // EXECUTION_START of the open turn
+	Forked     abi.Seq         `json:"forked,omitempty"` // FORK that no completed turn has followed yet
 }
 
 // row is a session as stored, decoded.
@@ -320,18 +321,18 @@ func (h *Host) unknownSession(project, ref string) error {
 		}
 	}
 	slices.SortStableFunc(nearest, func(a, b near) int { return a.distance - b.distance })
-	hint := "list shows what there is"
+	var hint string
 	switch {
 	case len(nearest) > 0:
 		var texts []string
 		for _, n := range nearest[:min(3, len(nearest))] {
 			texts = append(texts, fmt.Sprintf("%q", n.text))
 		}
-		hint = "did you mean " + strings.Join(texts, ", ") + "?"
+		hint = ": did you mean " + strings.Join(texts, ", ") + "?"
 	case len(page.Sessions) == 0:
-		hint = fmt.Sprintf("project %q has no sessions yet", project)
+		hint = ", which has no sessions yet"
 	}
-	return fmt.Errorf("session %q: %w in project %q: %s", ref, ErrNotFound, project, hint)
+	return fmt.Errorf("session %q: %w in project %q%s", ref, ErrNotFound, project, hint)
 }
 
 // distance is the Levenshtein distance of two short texts.

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -28,6 +30,9 @@ type app struct {
 
 	dataDir string
 	project string
+
+	// ref is how the session that the command is about was named.
+	ref string
 
 	// turning is set while a turn runs, so that Ctrl-C can say what it does.
 	turning atomic.Bool
@@ -105,7 +110,7 @@ func (a *app) noteCancel() {
 
 // options are those of every host that agentctl opens. scriptFile, if not empty,
 // is the file that answers every model call that does not name a model.
-func (a *app) options(scriptFile string) (edge.Options, error) {
+func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, error) {
 	o := edge.Options{
 		CacheDir: a.cacheDirectory(),
 		LockWait: lockWait,
@@ -116,7 +121,7 @@ func (a *app) options(scriptFile string) (edge.Options, error) {
 		o.Progress = func(text string) { a.note("%s", text) }
 	}
 	if scriptFile != "" {
-		provider, err := script.Load(scriptFile)
+		provider, err := wait(ctx, func() (*script.Provider, error) { return script.Load(scriptFile) })
 		if err != nil {
 			return edge.Options{}, err
 		}
@@ -135,12 +140,12 @@ const (
 )
 
 // with opens the host, does work with it, and closes it.
-func (a *app) with(scriptFile string, work func(*edge.Host) error) error {
+func (a *app) with(ctx context.Context, scriptFile string, work func(*edge.Host) error) error {
 	dir, err := a.dataDirectory()
 	if err != nil {
 		return err
 	}
-	options, err := a.options(scriptFile)
+	options, err := a.options(ctx, scriptFile)
 	if err != nil {
 		return err
 	}
@@ -153,17 +158,35 @@ func (a *app) with(scriptFile string, work func(*edge.Host) error) error {
 
 // withSession is with for work on one session, which ref names.
 func (a *app) withSession(ctx context.Context, scriptFile, ref string, work func(*edge.Host, host.Session) error) error {
-	return a.with(scriptFile, func(h *edge.Host) error {
+	if dir, missing := a.noData(); missing {
+		return fmt.Errorf("session %q: %w: there is no data in %q yet", ref, host.ErrNotFound, dir)
+	}
+	return a.with(ctx, scriptFile, func(h *edge.Host) error {
 		uid, err := h.Resolve(ctx, a.project, ref)
+		if errors.Is(err, host.ErrNotFound) {
+			return &adviceError{err, a.agentctl("list") + " shows the sessions there; --project names another project"}
+		}
 		if err != nil {
 			return err
 		}
+		a.ref = ref
 		s, err := h.Get(ctx, uid)
 		if err != nil {
 			return err
 		}
 		return work(h, s)
 	})
+}
+
+// noData reports that the data directory is not there. Who only looks for a
+// session does not make one.
+func (a *app) noData() (dir string, missing bool) {
+	dir, err := a.dataDirectory()
+	if err != nil {
+		return "", false // with says so better
+	}
+	_, err = os.Stat(dir)
+	return dir, errors.Is(err, fs.ErrNotExist)
 }
 
 // dataDirectory is where the store is: --data, or the XDG data directory.

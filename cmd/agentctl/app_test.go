@@ -78,6 +78,30 @@ func TestReadInputGivesUp(t *testing.T) {
 	}
 }
 
+// So does a pipe that nobody writes to, wherever a file may be named.
+func TestReadFileGivesUp(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe.wasm")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"exec", "--input", "@" + pipe},
+		{"exec", "--input", "x", "--config", "@" + pipe},
+		{"exec", "--input", "x", "--script", pipe},
+		{"exec", "--input", "x", "--harness", pipe},
+		{"harness", "inspect", pipe},
+	} {
+		var stdout, stderr strings.Builder
+		a := newApp(strings.NewReader(""), &stdout, &stderr, func(string) string { return "" })
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errInterrupted)
+		code := a.run(ctx, append(args, "--data", filepath.Join(t.TempDir(), "data")))
+		if code != exitInterrupted || stdout.Len() > 0 {
+			t.Errorf("%v: exit code %d, stdout %q, stderr %q", args, code, stdout.String(), stderr.String())
+		}
+	}
+}
+
 // Every example of every help text runs, in the order of the text, where there
 // are a session "demo", an interrupted one "stuck", and the files that the
 // examples name.

@@ -28,11 +28,11 @@ the session is pinned to it. Its first turn comes with agentctl exec --session.`
 }
 
 func runCreate(ctx context.Context, a *app, opts createOptions) error {
-	req, err := opts.request(a.project)
+	req, err := opts.request(ctx, a.project)
 	if err != nil {
 		return err
 	}
-	return a.with("", func(h *edge.Host) error {
+	return a.with(ctx, "", func(h *edge.Host) error {
 		s, err := h.Create(ctx, req)
 		if err != nil {
 			return err

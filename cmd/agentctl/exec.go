@@ -22,19 +22,19 @@ type newSessionFlags struct {
 
 func (n *newSessionFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&n.harness, "harness", defaultHarness, "harness of a new session: a bundled `NAME` or a .wasm file")
-	f.StringVar(&n.name, "name", "", "name `N` of a new session, unique in its project")
-	f.StringVar(&n.model, "model", "", "model `M` for calls that name none (default: the session's, or echo)")
-	f.StringVar(&n.config, "config", "", "the harness's config: `JSON` or @file")
+	f.Var(text(&n.harness, defaultHarness), "harness", "harness of a new session: a bundled `NAME` or a .wasm file")
+	f.Var(text(&n.name, ""), "name", "name `N` of a new session, unique in its project")
+	f.Var(text(&n.model, ""), "model", "model `M` for calls that name none (default: the session's, or echo)")
+	f.Var(text(&n.config, ""), "config", "the harness's config: `JSON` or @file")
 }
 
 // request is the CreateRequest of the flags.
-func (n *newSessionFlags) request(project string) (host.CreateRequest, error) {
-	config, err := readConfig(n.config)
+func (n *newSessionFlags) request(ctx context.Context, project string) (host.CreateRequest, error) {
+	config, err := readConfig(ctx, n.config)
 	if err != nil {
 		return host.CreateRequest{}, err
 	}
-	harness, err := loadHarness(n.harness)
+	harness, err := loadHarness(ctx, n.harness)
 	if err != nil {
 		return host.CreateRequest{}, err
 	}
@@ -90,8 +90,8 @@ session is INTERRUPTED and can be resumed.`,
 	opts.newSessionFlags.add(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&opts.inputs, "input", nil, "the input: `TEXT`, - for stdin, or @file")
-	f.StringVar(&opts.session, "session", "", "go on with session `S`: its uid, a unique prefix of it, or its name")
-	f.StringVar(&opts.script, "script", "", "answer model calls from `FILE`, JSON lines")
+	f.Var(text(&opts.session, ""), "session", "go on with session `S`: its uid, a unique prefix of it, or its name")
+	f.Var(text(&opts.script, ""), "script", "answer model calls from `FILE`, JSON lines")
 	f.DurationVar(&opts.deadline, "deadline", 0, "fail the turn after this `TIME`, such as 30s (default 10m)")
 	f.Int64Var(&opts.expect, "expect-seq", 0, "refuse unless the session's last record is seq `N`")
 	f.BoolVar(&opts.abandon, "abandon", false, "end an interrupted turn as CANCELED before the new input, if any")
@@ -102,8 +102,6 @@ session is INTERRUPTED and can be resumed.`,
 func (o *execOptions) check() error {
 	given := o.given
 	switch {
-	case o.session == "" && given("session"):
-		return usagef("--session is empty; agentctl list shows the sessions")
 	case o.session != "" && given("name"):
 		return usagef("--name only names a new session; leave --name or --session out")
 	case o.session != "" && given("harness"):
@@ -143,7 +141,7 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 	if opts.session == "" {
 		return execNew(ctx, a, opts, req)
 	}
-	if req.Config, err = readConfig(opts.config); err != nil {
+	if req.Config, err = readConfig(ctx, opts.config); err != nil {
 		return err
 	}
 	if opts.model != "" {
@@ -162,11 +160,11 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 
 // execNew makes the session that the turn runs in.
 func execNew(ctx context.Context, a *app, opts execOptions, req host.ExecRequest) error {
-	create, err := opts.request(a.project)
+	create, err := opts.request(ctx, a.project)
 	if err != nil {
 		return err
 	}
-	return a.with(opts.script, func(h *edge.Host) error {
+	return a.with(ctx, opts.script, func(h *edge.Host) error {
 		s, err := h.Create(ctx, create)
 		if err != nil {
 			return err

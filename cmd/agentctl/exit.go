@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 
 	"github.com/agentcell/agentcell/harnesses"
 	"github.com/agentcell/agentcell/host"
@@ -51,6 +52,15 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...)}
 }
 
+// adviceError is an error with what a person can do about it.
+type adviceError struct {
+	err  error
+	next string
+}
+
+func (e *adviceError) Error() string { return e.err.Error() }
+func (e *adviceError) Unwrap() error { return e.err }
+
 // turnError is a turn that was run and did not complete.
 type turnError struct{ host.Execution }
 
@@ -92,7 +102,8 @@ func exitCode(err error) int {
 		errors.Is(err, journal.ErrFenced), errors.Is(err, journal.ErrLocked):
 		return exitConflict
 	case errors.As(err, &usage), errors.Is(err, host.ErrInvalid), errors.Is(err, host.ErrAmbiguous),
-		errors.Is(err, host.ErrNothingOpen), errors.Is(err, host.ErrMidTurn), errors.Is(err, script.ErrScript):
+		errors.Is(err, host.ErrNothingOpen), errors.Is(err, host.ErrMidTurn), errors.Is(err, script.ErrScript),
+		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR):
 		return exitUsage
 	case errors.Is(err, host.ErrNotFound), errors.Is(err, journal.ErrNotFound),
 		errors.Is(err, harnesses.ErrNotBundled), errors.Is(err, fs.ErrNotExist):

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,9 @@ func TestExitCode(t *testing.T) {
 		{host.ErrNothingOpen, 2},
 		{host.ErrMidTurn, 2},
 		{script.ErrScript, 2},
+		{&fs.PathError{Err: syscall.EISDIR}, 2},
+		{&fs.PathError{Err: syscall.ENOTDIR}, 2},
+		{&fs.PathError{Err: syscall.EACCES}, 1},
 		{host.ErrNotFound, 3},
 		{journal.ErrNotFound, 3},
 		{harnesses.ErrNotBundled, 3},
@@ -76,6 +80,27 @@ func TestExitCode(t *testing.T) {
 		wrapped := errors.Join(fmt.Errorf("exec: session x: %w", c.err), errors.New("close: too"))
 		if got := exitCode(wrapped); got != c.want {
 			t.Errorf("exitCode(wrapped %s) = %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// What is wrong with the place says what to do about it.
+func TestNextStep(t *testing.T) {
+	a := &app{project: "work"}
+	for err, want := range map[error]string{
+		journal.ErrFull:        "--data",
+		journal.ErrReadOnly:    "--data",
+		host.ErrBusy:           "wait",
+		host.ErrConflict:       "agentctl get --project work --session demo ",
+		host.ErrOpenTurn:       "agentctl resume --project work --session demo ",
+		host.ErrNothingOpen:    "agentctl exec --project work --session demo --input TEXT ",
+		host.ErrExists:         "another name",
+		runtimes.ErrModule:     "docs/abi.md",
+		errors.New("whatever"): "",
+	} {
+		a.ref = "demo"
+		if got := a.nextStep(fmt.Errorf("exec: %w", err)); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("after %q: %q, want %q", err, got, want)
 		}
 	}
 }

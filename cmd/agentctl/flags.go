@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,11 +17,38 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
+// textFlag is a flag with a text. It takes no empty one, such as a script gives
+// whose variable is not set: whoever names a flag does not mean its default.
+type textFlag struct{ value *string }
+
+func text(value *string, standard string) textFlag {
+	*value = standard
+	return textFlag{value}
+}
+
+func (f textFlag) Set(s string) error {
+	if s == "" {
+		return errors.New("it is empty; give it a value or leave it out")
+	}
+	*f.value = s
+	return nil
+}
+
+// String is called on the zero value too.
+func (f textFlag) String() string {
+	if f.value == nil {
+		return ""
+	}
+	return *f.value
+}
+
+func (f textFlag) Type() string { return "string" }
+
 // defaultHarness is what a new session runs when nobody says otherwise.
 const defaultHarness = "echo"
 
 // loadHarness finds a harness: a bundled name, or a .wasm file.
-func loadHarness(ref string) (host.Harness, error) {
+func loadHarness(ctx context.Context, ref string) (host.Harness, error) {
 	if slices.Contains(harnesses.Names(), ref) {
 		code, err := harnesses.Module(ref)
 		return host.Harness{Name: ref, Code: code}, err
@@ -32,11 +61,11 @@ func loadHarness(ref string) (host.Harness, error) {
 		_, err := harnesses.Module(ref)
 		return host.Harness{}, err
 	case err != nil:
-		return host.Harness{}, fmt.Errorf("harness: %w; the bundled ones are %s", err, strings.Join(harnesses.Names(), ", "))
+		return host.Harness{}, fmt.Errorf("harness %q: %w; the bundled ones are %s", ref, causeOf(err), strings.Join(harnesses.Names(), ", "))
 	}
-	code, err := readFile(ref, maxModule)
+	code, err := readFile(ctx, ref, maxModule)
 	if err != nil {
-		return host.Harness{}, fmt.Errorf("harness: %w", err)
+		return host.Harness{}, fmt.Errorf("harness %q: %w", ref, err)
 	}
 	name := strings.TrimSuffix(filepath.Base(ref), ".wasm")
 	return host.Harness{Name: name, Code: code}, nil
@@ -56,24 +85,58 @@ const (
 	maxConfig = 1 << 20
 )
 
-func readFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readAll(f, path, limit)
+// readFile reads a file of at most limit bytes. Its errors leave the file's name
+// to the caller.
+func readFile(ctx context.Context, path string, limit int64) ([]byte, error) {
+	return wait(ctx, func() ([]byte, error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, causeOf(err)
+		}
+		defer f.Close()
+		return readAll(f, limit)
+	})
 }
 
-func readAll(r io.Reader, name string, limit int64) ([]byte, error) {
+func readAll(r io.Reader, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return nil, causeOf(err)
 	}
 	if int64(len(b)) > limit {
-		return nil, usagef("%s has more than %d MiB", name, limit>>20)
+		return nil, usagef("it has more than %d MiB", limit>>20)
 	}
 	return b, nil
+}
+
+// causeOf is why a file could not be used, without its name.
+func causeOf(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// wait gives what f gives, or leaves it behind when ctx ends: a terminal or a pipe
+// may be read, or even opened, for as long as nobody writes.
+func wait[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := f()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
 }
 
 // readInputs reads the messages of a turn: each a text, "-" for stdin, or
@@ -102,13 +165,15 @@ func (a *app) readInput(ctx context.Context, value string) (string, error) {
 	file, named := strings.CutPrefix(value, "@")
 	switch {
 	case value == "-":
-		b, err := a.readStdin(ctx)
+		b, err := wait(ctx, func() ([]byte, error) { return readAll(a.stdin, maxInput) })
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("--input -: %w", err)
 		}
 		text = withoutNewline(b)
+	case value == "@":
+		return "", usagef("--input @: the file's name is missing; a text that begins with @ goes in through --input -")
 	case named:
-		b, err := readFile(file, maxInput)
+		b, err := readFile(ctx, file, maxInput)
 		if err != nil {
 			return "", fmt.Errorf("--input @%s: %w; a text that begins with @ goes in through --input -", file, err)
 		}
@@ -118,45 +183,29 @@ func (a *app) readInput(ctx context.Context, value string) (string, error) {
 		return "", usagef("the input is empty: give --input a text, - for stdin, or @file; leave it out to recover an interrupted turn")
 	}
 	if !utf8.ValidString(text) {
-		return "", usagef("the input is not UTF-8 text")
+		return "", usagef("--input %.40q is not UTF-8 text; encode other bytes, with base64 for one", value)
 	}
 	return text, nil
 }
 
 // withoutNewline drops the one line break that editors and echo put at the end.
 func withoutNewline(b []byte) string {
-	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
-}
-
-// readStdin reads all of stdin, or gives up with ctx: a read from a terminal
-// does not end by itself.
-func (a *app) readStdin(ctx context.Context) ([]byte, error) {
-	type result struct {
-		b   []byte
-		err error
+	text, ended := strings.CutSuffix(string(b), "\n")
+	if ended {
+		text = strings.TrimSuffix(text, "\r")
 	}
-	done := make(chan result, 1)
-	go func() {
-		b, err := readAll(a.stdin, "stdin", maxInput)
-		done <- result{b, err}
-	}()
-	select {
-	case r := <-done:
-		return r.b, r.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return text
 }
 
 // readConfig reads a harness's config: JSON, or "@file" that holds it.
-func readConfig(value string) ([]byte, error) {
+func readConfig(ctx context.Context, value string) ([]byte, error) {
 	if value == "" {
 		return nil, nil
 	}
 	text := []byte(value)
 	if file, named := strings.CutPrefix(value, "@"); named {
 		var err error
-		if text, err = readFile(file, maxConfig); err != nil {
+		if text, err = readFile(ctx, file, maxConfig); err != nil {
 			return nil, fmt.Errorf("--config @%s: %w", file, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,7 @@ type forkOptions struct {
 	session sessionFlag
 	at      int64
 	count   int
-	names   []string
+	names   []string // as given, each a list
 	given   func(flag string) bool
 }
 
@@ -28,9 +29,13 @@ func newForkCommand(a *app) *cobra.Command {
 		Long: `fork makes children of a session. Each goes on by itself from the record at --at,
 with the memory the session had there; the parent stays as it is and may even be
 running. Without --at the point is the head, or the last closed point while a turn is
-open; it is named on stderr.`,
+open; it is named on stderr.
+
+A point inside a turn leaves that turn open in the children: exec without --input runs
+it over the record up to there, calls no model for what is recorded, and goes on live.`,
 		Example: `  agentctl fork --session demo
-  agentctl fork demo --count 2 --names left,right`,
+  agentctl fork demo --count 2 --names left,right
+  agentctl fork demo --at 5`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.given = cmd.Flags().Changed
 			return runFork(cmd.Context(), a, opts)
@@ -38,32 +43,36 @@ open; it is named on stderr.`,
 	}
 	opts.session.add(cmd)
 	f := cmd.Flags()
-	f.Int64Var(&opts.at, "at", 0, "fork at seq `N`, an END or FORK record")
+	f.Int64Var(&opts.at, "at", 0, "fork at seq `N` (default: the last closed point)")
 	f.IntVar(&opts.count, "count", 1, fmt.Sprintf("make `K` children, at most %d", host.MaxForkCount))
-	f.StringSliceVar(&opts.names, "names", nil, "names of the children, as many as there are: `a,b`")
+	f.StringArrayVar(&opts.names, "names", nil, "names of the children, as many as there are: `a,b`")
 	return cmd
 }
 
 // request checks the flags and is what they ask for.
 func (o *forkOptions) request() (host.ForkRequest, error) {
-	count := o.count
-	if !o.given("count") && len(o.names) > 0 {
-		count = len(o.names)
+	var names []string
+	for _, list := range o.names {
+		names = append(names, strings.Split(list, ",")...)
 	}
-	sorted := slices.Sorted(slices.Values(o.names))
+	count := o.count
+	if !o.given("count") && len(names) > 0 {
+		count = len(names)
+	}
+	sorted := slices.Sorted(slices.Values(names))
 	switch {
 	case o.given("at") && o.at < 1:
 		return host.ForkRequest{}, usagef("bad seq %d for --at: the first record is seq 1", o.at)
 	case count < 1 || count > host.MaxForkCount:
 		return host.ForkRequest{}, usagef("cannot make %d children: want 1 to %d", count, host.MaxForkCount)
-	case o.given("names") && len(o.names) != count:
-		return host.ForkRequest{}, usagef("%d names for %d children: give each a name, or none", len(o.names), count)
-	case slices.Contains(o.names, ""):
-		return host.ForkRequest{}, usagef("--names has an empty name")
-	case len(slices.Compact(sorted)) != len(o.names):
+	case slices.Contains(names, ""):
+		return host.ForkRequest{}, usagef("--names has an empty name; want names with commas between them, such as left,right")
+	case o.given("names") && len(names) != count:
+		return host.ForkRequest{}, usagef("%d names for %d children: give each a name, or none", len(names), count)
+	case len(slices.Compact(sorted)) != len(names):
 		return host.ForkRequest{}, usagef("--names has a name twice; names are unique in a project")
 	}
-	return host.ForkRequest{At: abi.Seq(o.at), Count: count, Names: o.names}, nil
+	return host.ForkRequest{At: abi.Seq(o.at), Count: count, Names: names}, nil
 }
 
 func runFork(ctx context.Context, a *app, opts forkOptions) error {
@@ -86,6 +95,9 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 				point = "the last closed point; a turn is open after it"
 			}
 			a.note("forked at seq=%d, %s", children[0].ForkSeq, point)
+		}
+		if children[0].State == host.ExecInterrupted {
+			a.note("the turn is open there: exec a child without --input to run it on")
 		}
 		for _, child := range children {
 			if a.json {

@@ -19,7 +19,11 @@ func newGetCommand(a *app) *cobra.Command {
 		Short: "Show all facts of a session",
 		Long: `get shows what is known of a session. Its state is PENDING before the first turn,
 COMPLETED, FAILED or CANCELED after one, RUNNING while a turn runs, and INTERRUPTED
-when a turn is open that no process runs: agentctl resume takes it up.`,
+when a turn is open that no process runs: agentctl resume takes it up.
+
+head is the last record, closed the last point to fork at, and root the hash of the
+memory that the next turn begins with: that of the last END for a harness that keeps
+its memory, of a fresh instance for one that does not.`,
 		Example: `  agentctl get --session demo
   agentctl get demo --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runGet(cmd.Context(), a, opts) },

@@ -102,11 +102,11 @@ type inspectionJSON struct {
 }
 
 func runHarnessInspect(ctx context.Context, a *app, ref string) error {
-	harness, err := loadHarness(ref)
+	harness, err := loadHarness(ctx, ref)
 	if err != nil {
 		return err
 	}
-	options, err := a.options("")
+	options, err := a.options(ctx, "")
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ or open turn, ended turns, last seq, age. It lists all of them, page by page; wi
 		},
 	}
 	cmd.Flags().IntVar(&opts.limit, "limit", 0, "stop after `N` sessions (default: all)")
-	cmd.Flags().StringVar(&opts.token, "page-token", "", "go on where a list with --limit stopped: its `TOKEN`")
+	cmd.Flags().Var(text(&opts.token, ""), "page-token", "go on where a list with --limit stopped: its `TOKEN`")
 	return cmd
 }
 
@@ -46,8 +46,14 @@ or open turn, ended turns, last seq, age. It lists all of them, page by page; wi
 const pageSize = 500
 
 func runList(ctx context.Context, a *app, opts listOptions) error {
-	return a.with("", func(h *edge.Host) error {
-		var t table
+	if dir, missing := a.noData(); missing {
+		if !a.json {
+			a.note("no sessions: there is no data in %q yet; agentctl exec --input \"hello\" makes some", dir)
+		}
+		return nil
+	}
+	return a.with(ctx, "", func(h *edge.Host) error {
+		t := table{most: a.columns, elastic: []int{1, 2}} // NAME, HARNESS
 		req := host.ListRequest{Project: a.project, Token: opts.token}
 		for left := opts.limit; ; {
 			req.Limit = pageSize
@@ -98,6 +104,11 @@ func (a *app) page(t *table, sessions []host.Session) {
 // table formats rows in columns. It may be given its rows in portions: columns
 // then only grow wider.
 type table struct {
+	// most, unless 0, is the width of a line. What is too long for it is taken
+	// from the elastic columns, whose cells are then cut.
+	most    int
+	elastic []int
+
 	begun  bool
 	widths []int
 }
@@ -112,15 +123,43 @@ func (t *table) format(header []string, rows [][]string) string {
 			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
 		}
 	}
+	t.shrink()
 	var b strings.Builder
 	for _, row := range rows {
 		var line strings.Builder
 		for i, cell := range row {
-			fmt.Fprintf(&line, "%-*s  ", t.widths[i], cell)
+			fmt.Fprintf(&line, "%-*s  ", t.widths[i], cut(cell, t.widths[i]))
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 	return b.String()
+}
+
+// shrink makes the elastic columns narrower until a line fits, but not so narrow
+// that nothing is to be seen.
+func (t *table) shrink() {
+	const gap, least = 2, 8
+	if t.most == 0 {
+		return
+	}
+	over := gap*(len(t.widths)-1) - t.most
+	for _, w := range t.widths {
+		over += w
+	}
+	for _, i := range t.elastic {
+		if give := min(over, t.widths[i]-least); give > 0 {
+			t.widths[i] -= give
+			over -= give
+		}
+	}
+}
+
+// cut is a cell of at most width characters.
+func cut(cell string, width int) string {
+	if runes := []rune(cell); len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	return cell
 }
 
 // age is d in its largest whole unit.

@@ -24,6 +24,7 @@ type output struct {
 	json, quiet bool
 
 	outTerminal, errTerminal bool
+	columns                  int // of stdout, 0 if it is no terminal
 	outStyle, errStyle       style
 
 	mu      sync.Mutex
@@ -39,7 +40,7 @@ type style struct{ dim, bad, reset string }
 func newOutput(stdout, stderr io.Writer, getenv func(string) string) *output {
 	o := &output{
 		out: bufio.NewWriterSize(stdout, 32<<10), err: stderr,
-		outTerminal: isTerminal(stdout), errTerminal: isTerminal(stderr),
+		outTerminal: isTerminal(stdout), errTerminal: isTerminal(stderr), columns: columnsOf(stdout),
 	}
 	o.outStyle, o.errStyle = styleOf(o.outTerminal, getenv), styleOf(o.errTerminal, getenv)
 	return o
@@ -48,6 +49,19 @@ func newOutput(stdout, stderr io.Writer, getenv func(string) string) *output {
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// columnsOf is how many characters a line of the terminal has, 0 if w is none.
+func columnsOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
 }
 
 func styleOf(terminal bool, getenv func(string) string) style {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -276,6 +277,46 @@ func TestAge(t *testing.T) {
 		if got := age(d); got != want {
 			t.Errorf("age(%v) = %q, want %q", d, got, want)
 		}
+	}
+}
+
+// On a terminal that is too narrow, names are cut and the rest is not.
+func TestTableFits(t *testing.T) {
+	row := []string{"sess-1", strings.Repeat("né", 20), strings.Repeat("h", 12), "COMPLETED"}
+	for most, want := range map[int]string{
+		0:   "sess-1  " + row[1] + "  hhhhhhhhhhhh  COMPLETED\n",
+		100: "sess-1  " + row[1] + "  hhhhhhhhhhhh  COMPLETED\n",
+		60:  "sess-1  nénénénénénénénénénénénéné…  hhhhhhhhhhhh  COMPLETED\n",
+		38:  "sess-1  nénénén…  hhhhhhhh…  COMPLETED\n",
+		10:  "sess-1  nénénén…  hhhhhhh…  COMPLETED\n",
+	} {
+		table := table{most: most, elastic: []int{1, 2}, begun: true, widths: make([]int, 4)}
+		got := table.format(nil, [][]string{row})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("in %d columns (-want +got):\n%s", most, diff)
+		}
+		if n := len([]rune(got)) - 1; most >= 38 && n > most {
+			t.Errorf("in %d columns: a line of %d", most, n)
+		}
+	}
+}
+
+func TestShortened(t *testing.T) {
+	for _, long := range []string{
+		"create session: " + strings.Repeat("é", 1<<20) + ": use letters",
+		"create session: x" + strings.Repeat("é", 1<<20) + ": use letters",
+		strings.Repeat("\x80", 1<<20),
+	} {
+		got := shortened(long)
+		if len(got) > 2100 || !strings.Contains(got, " bytes left out) ") {
+			t.Errorf("%d bytes of %.30q become %d", len(long), long, len(got))
+		}
+		if utf8.ValidString(long) && (!utf8.ValidString(got) || !strings.HasPrefix(got, "create session: ") || !strings.HasSuffix(got, ": use letters")) {
+			t.Errorf("the ends of %.30q are lost: %.30q %q", long, got, got[len(got)-30:])
+		}
+	}
+	if got := shortened("short"); got != "short" {
+		t.Errorf("a short text becomes %q", got)
 	}
 }
 

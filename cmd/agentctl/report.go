@@ -4,15 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
 // report tells of an error on stderr: the cause, and what to do next.
 func (a *app) report(err error, code int) {
-	e := errorJSON{Error: strings.TrimSpace(err.Error()), Code: code, Next: nextStep(err)}
+	e := errorJSON{Error: shortened(strings.TrimSpace(err.Error())), Code: code, Next: a.nextStep(err)}
 	var ended *turnError
 	if errors.As(err, &ended) {
 		e.Session, e.Execution, e.Reason = ended.Session.UID, ended.ID, ended.Reason
@@ -20,7 +22,7 @@ func (a *app) report(err error, code int) {
 	d, differs := differenceOf(err)
 	if differs {
 		e.Error = fmt.Sprintf("the record does not hold at seq %d: %s", d.seq, d.what)
-		e.Next = "agentctl replay --session S shows the record"
+		e.Next = a.agentctl("replay") + " shows the record"
 		e.Seq, e.What, e.Want, e.Got = int64(d.seq), d.what, d.want, d.got
 	}
 	if a.json {
@@ -49,16 +51,58 @@ func orNone(d abi.Digest) string {
 }
 
 // nextStep says what a person can do about err, where its text does not.
-func nextStep(err error) string {
+func (a *app) nextStep(err error) string {
+	var advice *adviceError
 	switch {
+	case errors.As(err, &advice):
+		return advice.next
 	case errors.Is(err, host.ErrExists):
 		return "choose another name, or go on with that session: agentctl exec --session NAME"
 	case errors.Is(err, host.ErrConflict):
-		return "agentctl get --session S shows where the session is now"
+		return a.agentctl("get") + " shows where the session is now"
 	case errors.Is(err, host.ErrBusy):
 		return "wait until its turn has ended"
+	case errors.Is(err, host.ErrNothingOpen):
+		return a.agentctl("exec") + " --input TEXT begins a turn"
+	case errors.Is(err, host.ErrOpenTurn):
+		return a.agentctl("resume") + " goes on with it; " + a.agentctl("exec") + " --abandon --input TEXT drops it for a new one"
 	case errors.Is(err, runtimes.ErrModule):
 		return "docs/abi.md says what a module needs"
+	case errors.Is(err, journal.ErrFull):
+		return "make room there, or name a directory on another disk with --data"
+	case errors.Is(err, journal.ErrReadOnly):
+		return "name a directory that you can write to with --data or AGENTCTL_DATA"
 	}
 	return ""
+}
+
+// agentctl is a command line as one may type it, about the session at hand if
+// there is one.
+func (a *app) agentctl(command string) string {
+	line := "agentctl " + command
+	if a.project != defaultProject {
+		line += " --project " + oneLine(a.project)
+	}
+	if a.ref != "" {
+		line += " --session " + a.ref
+	}
+	return line
+}
+
+// shortened leaves out the middle of a text that nobody would read to its end,
+// such as one that quotes a name of a megabyte: what is wrong stands at one of
+// its ends.
+func shortened(text string) string {
+	const most, end = 4000, 1000
+	if len(text) <= most {
+		return text
+	}
+	head, tail := end, len(text)-end
+	for head > 0 && !utf8.RuneStart(text[head]) {
+		head--
+	}
+	for tail < len(text) && !utf8.RuneStart(text[tail]) {
+		tail++
+	}
+	return fmt.Sprintf("%s … (%d bytes left out) … %s", text[:head], tail-head, text[tail:])
 }

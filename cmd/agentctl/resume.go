@@ -26,7 +26,7 @@ It is what agentctl exec does without --input.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runResume(cmd.Context(), a, opts) },
 	}
 	opts.session.add(cmd)
-	cmd.Flags().StringVar(&opts.script, "script", "", "answer model calls from `FILE`, JSON lines")
+	cmd.Flags().Var(text(&opts.script, ""), "script", "answer model calls from `FILE`, JSON lines")
 	return cmd
 }
 

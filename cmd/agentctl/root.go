@@ -1,12 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
+// defaultProject is that of whoever names none.
+const defaultProject = "default"
+
 func newRootCommand(a *app) *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:   "agentctl",
 		Short: "Run durable agents in sealed cells",
@@ -24,7 +31,8 @@ stderr, has "error" and "code".
 Environment:
   AGENTCTL_DATA    the data directory, unless --data names it
                    (default: agentcell in the XDG data directory)
-  AGENTCELL_CACHE  where compiled modules are kept
+  AGENTCELL_CACHE  where compiled modules are kept; without such a place every
+                   run compiles anew
                    (default: agentcell in the XDG cache directory)
   NO_COLOR         no color, whatever the terminal can do`,
 		Example: `  agentctl exec --input "hello"
@@ -34,17 +42,24 @@ Environment:
 		Args: func(cmd *cobra.Command, args []string) error {
 			return unknownCommand(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				runVersion(a)
+				return nil
+			}
+			return cmd.Help()
+		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "print what this agentctl is")
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.dataDir, "data", a.getenv("AGENTCTL_DATA"), "`DIR` that holds everything (env AGENTCTL_DATA)")
-	flags.StringVar(&a.project, "project", "default", "project `P` that session names belong to")
+	flags.Var(text(&a.dataDir, a.getenv("AGENTCTL_DATA")), "data", "`DIR` that holds everything (env AGENTCTL_DATA)")
+	flags.Var(text(&a.project, defaultProject), "project", "project `P` that session names belong to")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object a line; errors too, on stderr")
 	flags.BoolVar(&a.quiet, "quiet", false, "say nothing on stderr but errors")
 	// The default is the environment's and would show up as a literal.
 	flags.Lookup("data").DefValue = ""
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+		return usagef("%s; see %s --help", flagError(err), cmd.CommandPath())
 	})
 	root.SetOut(dataWriter{a.output})
 	root.SetHelpTemplate(helpTemplate)
@@ -56,6 +71,7 @@ Environment:
 		newCreateCommand(a),
 		newListCommand(a),
 		newGetCommand(a),
+		newShowCommand(a),
 		newReplayCommand(a),
 		newForkCommand(a),
 		newResumeCommand(a),
@@ -71,6 +87,22 @@ const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
 
 {{end}}{{.UsageString}}
 ` + exitCodesHelp + "\n"
+
+// flagError says of a value that strconv cannot read what is wanted in its place.
+func flagError(err error) string {
+	var syntax *strconv.NumError
+	if !errors.As(err, &syntax) {
+		return err.Error()
+	}
+	want := "want a whole number"
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		want = "the number is too large"
+	case syntax.Func == "ParseBool":
+		want = "want true or false"
+	}
+	return strings.TrimSuffix(err.Error(), syntax.Error()) + want
+}
 
 // dataWriter hands what cobra prints, which is help, to the output.
 type dataWriter struct{ o *output }
@@ -126,7 +158,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 type sessionFlag struct{ ref string }
 
 func (s *sessionFlag) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.ref, "session", "", "the session `S`: its uid, a unique prefix of it, or its name")
+	cmd.Flags().Var(text(&s.ref, ""), "session", "the session `S`: its uid, a unique prefix of it, or its name")
 	cmd.Args = s.argument
 }
 

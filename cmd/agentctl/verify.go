@@ -42,7 +42,7 @@ told, and the exit code is 6.`,
 	f := cmd.Flags()
 	f.BoolVar(&opts.reexecute, "reexecute", false, "run every turn again and compare outputs and memory")
 	f.BoolVar(&opts.strict, "strict", false, "also check that every line is in its canonical form")
-	f.StringVar(&opts.head, "head", "", "the hash `H` of a record that the chain must have")
+	f.Var(text(&opts.head, ""), "head", "the hash `H` of a record that the chain must have")
 	return cmd
 }
 
@@ -50,6 +50,9 @@ func runVerify(ctx context.Context, a *app, opts verifyOptions) error {
 	head, err := abi.ParseDigest(opts.head)
 	if err != nil {
 		return usagef("--head %q: %w", opts.head, err)
+	}
+	if opts.head != "" && head.IsZero() {
+		return usagef("--head %q: no record has this hash", opts.head)
 	}
 	return a.withSession(ctx, "", opts.session.ref, func(h *edge.Host, s host.Session) error {
 		v, err := h.Verify(ctx, host.VerifyRequest{
@@ -65,7 +68,7 @@ func runVerify(ctx context.Context, a *app, opts verifyOptions) error {
 			a.object(newVerificationJSON(s.UID, v, opts.reexecute))
 			return nil
 		}
-		a.line(fmt.Sprintf("verified: %d records, head %s", v.Records, v.Head.Hash))
+		a.line(fmt.Sprintf("verified: %d records, head %s", v.Records, orNone(v.Head.Hash)))
 		if opts.reexecute {
 			a.line(reexecutedLine(v))
 		}

@@ -34,8 +34,8 @@ type Options struct {
 	Models map[string]model.Provider
 	// DefaultModel serves turns that name none; empty means EchoModel.
 	DefaultModel string
-	// CacheDir keeps compiled modules from one process to the next; empty keeps
-	// none. Whoever can write there runs code in this process.
+	// CacheDir keeps compiled modules from one process to the next; empty, or
+	// where nothing can be kept, keeps none. Whoever can write there runs code in this process.
 	CacheDir string
 	// Interpreter runs modules without compiling them to machine code.
 	Interpreter bool
@@ -78,9 +78,7 @@ func Open(dir string, o Options) (*Host, error) {
 func OpenMemory(o Options) (*Host, error) { return over(journal.OpenMemory(), o) }
 
 func over(store *journal.Journal, o Options) (*Host, error) {
-	engine, err := wasm.New(wasm.Config{
-		Interpreter: o.Interpreter, CacheDir: o.CacheDir, Progress: progress(o.Progress),
-	})
+	engine, err := newEngine(o)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +97,24 @@ func over(store *journal.Journal, o Options) (*Host, error) {
 		return nil, errors.Join(err, rt.Close(context.Background()))
 	}
 	return &Host{Host: h, journal: store, runtime: rt}, nil
+}
+
+// newEngine makes the engine. A cache saves time and nothing else: where there
+// can be none, as in a container without a home directory, it goes without.
+func newEngine(o Options) (*wasm.Engine, error) {
+	cfg := wasm.Config{Interpreter: o.Interpreter, CacheDir: o.CacheDir, Progress: progress(o.Progress)}
+	engine, err := wasm.New(cfg)
+	if err == nil || cfg.CacheDir == "" {
+		return engine, err
+	}
+	if o.Log != nil {
+		o.Log.Warn("compiled modules are not kept", "dir", o.CacheDir, "error", err)
+	}
+	if o.Progress != nil {
+		o.Progress(fmt.Sprintf("compiled modules are not kept: %v", err))
+	}
+	cfg.CacheDir = ""
+	return wasm.New(cfg)
 }
 
 // Journal is the host's journal, for callers that need what is below the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/agentcell/agentcell/host"
@@ -76,10 +77,8 @@ func TestMainJob(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	out, e := say(s.UID, "total")
-	t.Logf("total: %q, %+v", out, e)
-	if e.State != abi.StateCompleted {
-		t.Fatalf("state %s: %v", e.State, e.Err)
+	if out, e := say(s.UID, "total"); out != "7" || e.State != abi.StateCompleted {
+		t.Fatalf("total: %q, %+v", out, e)
 	}
 	children, err := h.Fork(ctx, host.ForkRequest{Session: s.UID, Count: 3})
 	if err != nil {
@@ -87,21 +86,48 @@ func TestMainJob(t *testing.T) {
 	}
 	for i, c := range children {
 		say(c.UID, []string{"10", "20", "30"}[i])
-		out, _ := say(c.UID, "total")
-		t.Logf("child %d: %q", i, out)
+		if out, _ := say(c.UID, "total"); out != []string{"17", "27", "37"}[i] {
+			t.Errorf("child %d: %q", i, out)
+		}
 		v, err := h.Verify(ctx, host.VerifyRequest{Session: c.UID, Reexecute: true, Strict: true})
+		if err != nil || v.Reexecuted != 5 || v.ProviderCalls != 0 {
+			t.Errorf("child %d: verified %+v, %v", i, v, err)
+		}
+	}
+	if out, _ := say(s.UID, "total"); out != "7" {
+		t.Errorf("parent: %q", out)
+	}
+	records := 0
+	for _, err := range h.Replay(ctx, s.UID, 0, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("verified %+v", v)
+		records++
 	}
-	if out, _ := say(s.UID, "total"); out != "total 7" {
-		t.Logf("parent: %q", out)
+	// CREATE, and START, INPUT, OUTPUT, END of each of four turns.
+	if records != 17 {
+		t.Errorf("%d records", records)
 	}
-	for r, err := range h.Replay(ctx, s.UID, 0, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%s", r.Line)
+}
+
+// Where compiled modules cannot be kept, work goes on and the reason is told.
+func TestNoPlaceForTheCache(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	h, err := edge.OpenMemory(edge.Options{
+		CacheDir: filepath.Join(file, "below"), Interpreter: true,
+		Progress: func(text string) { told = append(told, text) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || !strings.HasPrefix(told[0], "compiled modules are not kept: ") {
+		t.Errorf("told %q", told)
 	}
 }
