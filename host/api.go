@@ -123,19 +123,9 @@ type Execution struct {
 	Err     *abi.Error
 	Root    abi.Digest
 	Fuel    uint64
-}
-
-// ListRequest asks for a page of a project's sessions, newest first.
-type ListRequest struct {
-	Project string // empty: DefaultProject
-	Token   string
-	Limit   int // 0: 50; at most 500
-}
-
-// ListPage is a page of sessions; Next is empty on the last one.
-type ListPage struct {
-	Sessions []Session
-	Next     string
+	// Pages is how many pages of memory (abi.PageSize) a COMPLETED turn
+	// changed, where its runtime has images.
+	Pages int
 }
 
 // ForkRequest asks for children of a session.

@@ -26,6 +26,7 @@ type Image struct {
 	root    abi.Digest
 	row     imageRow
 	tree    tree
+	changed int
 	stored  atomic.Bool
 }
 
@@ -41,6 +42,10 @@ func (im *Image) Globals() []abi.Global { return im.row.globals }
 
 // Clock is the cell's clock in nanoseconds.
 func (im *Image) Clock() int64 { return im.row.clock }
+
+// Changed is how many pages differ from those of the image it was made from; 0
+// if it was loaded.
+func (im *Image) Changed() int { return im.changed }
 
 // ImageSpec describes a new image by what differs from another one.
 type ImageSpec struct {
@@ -80,6 +85,7 @@ func (j *Journal) NewImage(base *Image, spec ImageSpec) (*Image, error) {
 	im := &Image{
 		journal: j,
 		tree:    tree{root: root, pages: pages, get: j.get},
+		changed: r.differ,
 		row: imageRow{
 			size:    spec.Size,
 			globals: append([]abi.Global(nil), spec.Globals...),

@@ -239,6 +239,9 @@ func (r *imageRun) add(t *rapid.T, base *knownImage, m mem, more ...uint32) {
 	if from != nil && from.root == im.root && from != im {
 		t.Fatal("an equal image is not its base")
 	}
+	if want := len(m.changedFrom(was)); im != from && im.Changed() != want {
+		t.Fatalf("%d pages changed, want %d", im.Changed(), want)
+	}
 	r.images = append(r.images, knownImage{im: im, m: m})
 }
 

@@ -279,6 +279,7 @@ type rebuild struct {
 	changed []uint32 // those not read yet
 	read    func(page uint32, dst []byte) error
 	buf     *[abi.PageSize]byte // the next page
+	differ  int                 // pages that are not the base's
 }
 
 func (r *rebuild) run() (*pageNode, error) {
@@ -336,10 +337,14 @@ func (r *rebuild) leaf(base *pageNode, page uint32) (*pageNode, error) {
 	hash := hashPage(r.buf[:])
 	switch {
 	case hash == fullZero[0]:
+		if base != nil {
+			r.differ++
+		}
 		return nil, nil
 	case base != nil && hash == base.hash:
 		return base, nil
 	}
+	r.differ++
 	nd := &pageNode{hash: hash}
 	nd.page.Store(r.buf)
 	r.buf = nil
