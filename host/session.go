@@ -38,7 +38,6 @@ type summary struct {
 	Closed     abi.Seq         `json:"closed,omitempty"` // newest END or FORK
 	Root       abi.Digest      `json:"root,omitzero"`    // image of the last completed turn
 	Open       abi.Seq         `json:"open,omitempty"`   // EXECUTION_START of the open turn
-	Forked     abi.Seq         `json:"forked,omitempty"` // FORK that no completed turn has followed yet
 }
 
 // row is a session as stored, decoded.
