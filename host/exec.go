@@ -183,7 +183,7 @@ func (x *execution) begin(r row, req ExecRequest) error {
 		},
 		Cell: &abi.Cell{
 			Module: r.meta.Module, Rewriter: desc.Rewriter, BaseRoot: r.sum.Root,
-			Seed: seed, Limits: &limits, Model: model,
+			Seed: seed, Limits: &limits, Model: model, Cloned: r.sum.Forked != 0,
 		},
 	}
 	staged := make([]turn.Staged, len(req.Inputs), len(req.Inputs)+2)
@@ -239,7 +239,7 @@ func createEvent(r row, d runtimes.Description) *abi.Event {
 
 // opening takes over what EXECUTION_START says of the turn.
 func (x *execution) opening(start *abi.Event, response []byte, last abi.Time) {
-	copy(x.seed[:], start.Cell.Seed)
+	x.seed, x.cloned = start.Cell.Seed, start.Cell.Cloned
 	x.started = start.Time
 	x.spec = turn.Opening{
 		Execution: start.ExecutionID, Time: last, Start: response,
@@ -348,9 +348,9 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 			x.host.log.Warn("stop incarnation", "session", x.uid, "error", err)
 		}
 	}()
-	out, err := inc.Run(ctx, runtimes.Turn{
-		Execution: x.spec.Execution, Seed: x.seed, Start: x.started.Time, Limits: x.spec.Limits,
-	}, x)
+	t := runtimes.Turn{Execution: x.spec.Execution, Start: x.started.Time, Limits: x.spec.Limits, Cloned: x.cloned}
+	copy(t.Seed[:], firstSeed(x.machine, x.seed))
+	out, err := inc.Run(ctx, t, x)
 	if err != nil {
 		return x.interrupted(ctx, err, deadline)
 	}
@@ -365,6 +365,15 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 		}
 	}
 	return x.finish(end, image)
+}
+
+// firstSeed is what the run of a turn begins with: the seed of its start, or of
+// a fork directly behind the opening.
+func firstSeed(m *turn.Machine, start []byte) []byte {
+	if seed := m.Seed(); seed != nil {
+		return seed
+	}
+	return start
 }
 
 // interrupted ends a turn whose run was given up: as CANCELED or past its

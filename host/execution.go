@@ -24,7 +24,8 @@ type execution struct {
 	base     *journal.Image // nil where the runtime has no images
 	machine  *turn.Machine
 	spec     turn.Opening
-	seed     [32]byte
+	seed     []byte // of EXECUTION_START
+	cloned   bool
 	started  abi.Time // of EXECUTION_START
 	startSeq abi.Seq
 	recovers bool
@@ -78,10 +79,19 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 		case ready.History != nil:
 			return x.history(ready.History)
 		default:
-			r := ready.Reply
-			return runtimes.Response{Status: r.Status, Body: r.Body, Now: r.Now.Time}, nil
+			return response(ready.Reply), nil
 		}
 	}
+}
+
+// response is a reply of the turn machine as a runtime takes it.
+func response(r *turn.Reply) runtimes.Response {
+	out := runtimes.Response{Status: r.Status, Body: r.Body, Now: r.Now.Time}
+	if r.Seed != nil {
+		out.Seed = new([32]byte)
+		copy(out.Seed[:], r.Seed)
+	}
+	return out
 }
 
 // asDivergence marks the machine's divergence with the host's sentinel.
@@ -273,6 +283,9 @@ func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error
 		s.Turns, s.ModelCalls = int64(last.Cell.Turn), int64(last.Cell.ModelCalls)
 		if saved != nil {
 			s.Root = last.Cell.Root
+		}
+		if x.cloned && x.startSeq > s.Forked && last.End.State == abi.StateCompleted {
+			s.Forked = 0
 		}
 	})
 	if err != nil {

@@ -9,9 +9,11 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-// Fork makes children that begin from a closed point of a session: they share
-// its record and its image up to there and go their own ways from there. Nothing
-// is copied and the parent is not touched; it may be running.
+// Fork makes children that begin from a point of a session: they share its record
+// and its image up to there and go their own ways from there. Nothing is copied
+// and the parent is not touched; it may be running. Inside a turn there is no
+// image: a child then owns that turn, open, and Exec without input runs it over the
+// record up to the fork and goes on live.
 func (h *Host) Fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 	children, err := h.fork(ctx, req)
 	if err != nil {
@@ -36,7 +38,10 @@ func (h *Host) fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 		return nil, err
 	}
 	now := later(abi.NewTime(h.cfg.Now()), sum.Updated)
-	sum.Updated, sum.Open, sum.Closed = now, 0, at+1
+	sum.Updated, sum.Forked = now, at+1
+	if sum.Open == 0 {
+		sum.Closed = at + 1
+	}
 	children := make([]journal.ForkChild, req.Count)
 	for i := range children {
 		uid, err := h.newSessionID()
@@ -114,40 +119,73 @@ func checkFork(req ForkRequest) error {
 	return nil
 }
 
-// forkPoint finds the closed point to fork from, and what the session's summary
-// was there.
+// forkPoint finds the point to fork from, and what a child's summary is there.
 func (h *Host) forkPoint(parent row, at abi.Seq) (abi.Seq, summary, error) {
 	switch {
-	case parent.sum.Closed == 0:
-		return 0, summary{}, fmt.Errorf("session %s: %w: it has no finished turn to fork from", parent.UID, ErrConflict)
 	case at > parent.Head.Seq:
 		return 0, summary{}, fmt.Errorf("%w: seq %d: session %s ends at seq %d", ErrNotFound, at, parent.UID, parent.Head.Seq)
+	case at == 0 && parent.sum.Closed == 0:
+		return 0, summary{}, fmt.Errorf("session %s: %w: it has no finished turn to fork from", parent.UID, ErrConflict)
 	case at == 0 || at == parent.sum.Closed:
 		return parent.sum.Closed, closedSummary(parent.sum), nil
 	}
-	// Go back to the newest END: a FORK has the state of the closed point it
-	// grew from.
-	for r, err := range h.journal.ReadReverse(parent.UID, at, 1) {
+	sum, err := h.summaryAt(parent, at)
+	if err != nil {
+		return 0, summary{}, fmt.Errorf("session %s: %w", parent.UID, err)
+	}
+	return at, sum, nil
+}
+
+// summaryAt is the summary a session had at a record: at a closed point that of
+// the END it goes back to, inside a turn with that turn open.
+func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
+	var (
+		updated abi.Time
+		sum     summary // of the open turn, if at lies in one
+		inside  bool    // of a turn whose start is not found yet
+	)
+	for rec, err := range h.journal.ReadReverse(r.UID, at, 1) {
 		if err != nil {
-			return 0, summary{}, err
+			return summary{}, err
 		}
-		e, _, err := h.decode(r)
+		e, _, err := h.decode(rec)
 		if err != nil {
-			return 0, summary{}, err
+			return summary{}, err
+		}
+		if updated.IsZero() {
+			updated = e.Time
 		}
 		switch {
-		case e.Kind == abi.EventEnd && e.Cell != nil:
-			return at, summary{
-				Updated: e.Time, Turns: int64(e.Cell.Turn), ModelCalls: int64(e.Cell.ModelCalls),
-				State: e.End.State, Reason: e.Cell.Reason, Execution: e.ExecutionID, Root: endRoot(parent.meta, e.Cell.Root),
-			}, nil
 		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleFork:
-		default:
-			return 0, summary{}, fmt.Errorf("session %s: %w: seq %d is %s: fork at an END, the last one is seq %d",
-				parent.UID, ErrMidTurn, at, e.Kind, parent.sum.Closed)
+			// It has the state of the point it grew from.
+		case e.Kind == abi.EventExecutionStart:
+			if e.ExecutionStart == nil || e.ExecutionStart.InputCount == nil || e.Cell == nil {
+				return summary{}, fmt.Errorf("seq %d: incomplete %s: %w", rec.Seq, e.Kind, journal.ErrCorrupt)
+			}
+			if first := rec.Seq + abi.Seq(*e.ExecutionStart.InputCount); at < first {
+				return summary{}, fmt.Errorf("%w: seq %d is in the opening of a turn: fork at seq %d or later", ErrMidTurn, at, first)
+			}
+			inside = false
+			sum = summary{Open: rec.Seq, Execution: e.ExecutionID, Root: e.Cell.BaseRoot}
+		case e.Kind == abi.EventEnd:
+			sum.Updated = updated
+			sum.Closed, sum.State, sum.Reason = rec.Seq, e.End.State, e.Cell.Reason
+			sum.Turns, sum.ModelCalls = int64(e.Cell.Turn), int64(e.Cell.ModelCalls)
+			if sum.Open == 0 {
+				sum.Execution, sum.Root = e.ExecutionID, endRoot(r.meta, e.Cell.Root)
+			}
+			return sum, nil
+		case sum.Open == 0 && e.Kind != abi.EventLifecycle:
+			inside = true
+		case sum.Open != 0 && e.Kind == abi.EventLifecycle: // CREATE
+			sum.Updated = updated
+			return sum, nil
 		}
 	}
-	return 0, summary{}, fmt.Errorf("session %s: %w: no END at or below seq %d", parent.UID, journal.ErrCorrupt, at)
+	if inside {
+		return summary{}, fmt.Errorf("no %s below seq %d: %w", abi.EventExecutionStart, at, journal.ErrCorrupt)
+	}
+	return summary{}, fmt.Errorf("%w: seq %d is the session's creation: create a session instead", ErrMidTurn, at)
 }
 
 // closedSummary is the summary of a session at its last closed point, also while

@@ -87,8 +87,114 @@ func TestM6_RandomStreams(t *testing.T) {
 	}
 	draw(s.UID)
 	draw(s.UID)
-	for _, c := range fork(t, r, host.ForkRequest{Session: s.UID, Count: 16}) {
+	for _, c := range fork(t, r, host.ForkRequest{Session: s.UID, Count: 128}) {
 		draw(c.UID)
+	}
+	// Nor do children of one open turn, behind what they share.
+	r.exec(s.UID, "model x; rand; rand")
+	at := mustGet(t, r, s.UID).Head.Seq - 3 // the model's answer
+	for _, c := range fork(t, r, host.ForkRequest{Session: s.UID, At: at, Count: 128}) {
+		for _, out := range r.resume(c.UID) {
+			if seen[out] {
+				t.Errorf("%s was drawn before", out)
+			}
+			seen[out] = true
+		}
+		if c.State != host.ExecInterrupted {
+			t.Errorf("a child of a turn is %s", c.State)
+		}
+	}
+}
+
+// A fork inside a turn, at every record of it: the child runs the turn over the
+// record it shares, goes on live, and is proven like any other session. The
+// parent is not touched.
+func TestForkInsideTurn(t *testing.T) {
+	r := newRig(t).open()
+	s := r.create("steps")
+	r.exec(s.UID, "output before")
+	r.exec(s.UID, "model one; output two; history; data; model three; rand; clock; count")
+	parent := r.transcript(s.UID)
+	head := mustGet(t, r, s.UID).Head.Seq
+	start := abi.Seq(6)
+	for at := start + 1; at < head; at++ {
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			child := fork(t, r, host.ForkRequest{Session: s.UID, At: at})[0]
+			if child.State != host.ExecInterrupted || child.ForkSeq != at || child.Turns != 1 {
+				t.Errorf("child %+v", child)
+			}
+			if _, err := r.Exec(t.Context(), host.ExecRequest{Session: child.UID, Inputs: say("output x")}); !errors.Is(err, host.ErrOpenTurn) {
+				t.Errorf("input while the turn is open: %v", err)
+			}
+			r.verify(child.UID)
+			// A child of a child that has not run is in the same place.
+			grandchild := fork(t, r, host.ForkRequest{Session: child.UID, At: at + 1})[0]
+			r.resume(child.UID)
+			r.resume(grandchild.UID)
+			for _, uid := range []abi.SessionID{child.UID, grandchild.UID} {
+				if diff := cmp.Diff(parent[:at], r.transcript(uid)[:at]); diff != "" {
+					t.Errorf("the shared record (-parent +child)\n%s", diff)
+				}
+				if got := mustGet(t, r, uid); got.State != host.ExecCompleted || got.Turns != 2 {
+					t.Errorf("after it ran: %+v", got)
+				}
+				if v := r.verify(uid); v.Reexecuted != 2 {
+					t.Errorf("verified %+v", v)
+				}
+				if got := r.exec(uid, "count"); got[0] != "9" {
+					t.Errorf("counts %s", got[0])
+				}
+			}
+		})
+	}
+	if diff := cmp.Diff(parent, r.transcript(s.UID)); diff != "" {
+		t.Errorf("the parent changed\n%s", diff)
+	}
+	for _, at := range []abi.Seq{1, 2, 6} {
+		if _, err := r.Fork(t.Context(), host.ForkRequest{Session: s.UID, At: at}); !errors.Is(err, host.ErrMidTurn) {
+			t.Errorf("seq %d: %v", at, err)
+		}
+	}
+}
+
+// agent_cloned runs in the first new turn of a child, once if that completes,
+// and is part of its re-execution.
+func TestCloned(t *testing.T) {
+	r := newRig(t).open()
+	s := r.create("steps")
+	r.exec(s.UID, "model one; clones")
+	check := func(uid abi.SessionID, want string) {
+		t.Helper()
+		if got := r.exec(uid, "clones"); got[0] != want {
+			t.Errorf("cloned %s times, want %s", got[0], want)
+		}
+	}
+	check(s.UID, "0")
+	child := fork(t, r, host.ForkRequest{Session: s.UID})[0]
+	// A turn that fails leaves no trace in memory, so the next is told again.
+	if _, err := r.Exec(t.Context(), host.ExecRequest{Session: child.UID, Inputs: say("fail")}); err != nil {
+		t.Fatal(err)
+	}
+	check(child.UID, "1")
+	check(child.UID, "1")
+	grandchild := fork(t, r, host.ForkRequest{Session: child.UID})[0]
+	check(grandchild.UID, "2")
+	// The turn that a child takes over is not a new one.
+	inside := fork(t, r, host.ForkRequest{Session: s.UID, At: 5})[0]
+	if got := r.resume(inside.UID); got[0] != "0" {
+		t.Errorf("cloned %s times in the turn it was forked in", got[0])
+	}
+	check(inside.UID, "1")
+	// Nor is one that its parent had just been cloned for.
+	again := fork(t, r, host.ForkRequest{Session: child.UID})[0]
+	r.exec(again.UID, "model x; clones")
+	twice := fork(t, r, host.ForkRequest{Session: again.UID, At: mustGet(t, r, again.UID).Head.Seq - 2})[0]
+	if got := r.resume(twice.UID); got[0] != "2" {
+		t.Errorf("cloned %s times, want 2", got[0])
+	}
+	check(twice.UID, "3")
+	for _, uid := range []abi.SessionID{s.UID, child.UID, grandchild.UID, inside.UID, again.UID, twice.UID} {
+		r.verify(uid)
 	}
 }
 
@@ -106,7 +212,7 @@ func TestForkRefusals(t *testing.T) {
 		want error
 	}{
 		"unknown session": {host.ForkRequest{Session: "sess-none"}, host.ErrNotFound},
-		"in mid-turn":     {host.ForkRequest{Session: s.UID, At: 4}, host.ErrMidTurn},
+		"in an opening":   {host.ForkRequest{Session: s.UID, At: 2}, host.ErrMidTurn},
 		"behind the head": {host.ForkRequest{Session: s.UID, At: 99}, host.ErrNotFound},
 		"negative":        {host.ForkRequest{Session: s.UID, At: -1}, host.ErrInvalid},
 		"too many":        {host.ForkRequest{Session: s.UID, Count: 129}, host.ErrInvalid},

@@ -205,6 +205,25 @@ func (r *rig) exec(uid abi.SessionID, input string) []string {
 	return out
 }
 
+// resume runs the open turn to its end, which must be COMPLETED, and returns its
+// new outputs.
+func (r *rig) resume(uid abi.SessionID) []string {
+	r.t.Helper()
+	var out []string
+	e, err := r.Resume(context.Background(), uid, func(u host.Update) {
+		if u.Record != nil && u.Record.Event.Kind == abi.EventOutput {
+			out = append(out, u.Record.Event.Message.Text())
+		}
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if e.State != abi.StateCompleted {
+		r.t.Fatalf("%s ended %s: %v", uid, e.State, e.Err)
+	}
+	return out
+}
+
 func (r *rig) verify(uid abi.SessionID) host.Verification {
 	r.t.Helper()
 	v, err := r.Verify(context.Background(), host.VerifyRequest{Session: uid, Reexecute: true, Strict: true})

@@ -38,6 +38,7 @@ type summary struct {
 	Closed     abi.Seq         `json:"closed,omitempty"` // newest END or FORK
 	Root       abi.Digest      `json:"root,omitzero"`    // image of the last completed turn
 	Open       abi.Seq         `json:"open,omitempty"`   // EXECUTION_START of the open turn
+	Forked     abi.Seq         `json:"forked,omitempty"` // FORK that no completed turn has followed yet
 }
 
 // row is a session as stored, decoded.
@@ -223,35 +224,6 @@ func (h *Host) Get(ctx context.Context, uid abi.SessionID) (Session, error) {
 		return Session{}, err
 	}
 	return h.show(r), nil
-}
-
-// List gives a page of a project's sessions, newest first.
-func (h *Host) List(ctx context.Context, req ListRequest) (ListPage, error) {
-	if req.Project == "" {
-		req.Project = DefaultProject
-	}
-	switch {
-	case req.Limit < 0:
-		return ListPage{}, fmt.Errorf("list sessions: %w: limit %d", ErrInvalid, req.Limit)
-	case req.Limit == 0:
-		req.Limit = 50
-	}
-	page, err := h.journal.List(req.Project, req.Token, min(req.Limit, 500))
-	if errors.Is(err, journal.ErrToken) {
-		return ListPage{}, fmt.Errorf("list sessions: %w: %w", ErrInvalid, err)
-	}
-	if err != nil {
-		return ListPage{}, fmt.Errorf("list sessions: %w", err)
-	}
-	out := ListPage{Next: page.Next, Sessions: make([]Session, 0, len(page.Sessions))}
-	for _, s := range page.Sessions {
-		r, err := decodeRow(s)
-		if err != nil {
-			return ListPage{}, fmt.Errorf("list sessions: %w", err)
-		}
-		out.Sessions = append(out.Sessions, h.show(r))
-	}
-	return out, nil
 }
 
 // Resolve finds the session that ref names: a uid, a name in the project, or a

@@ -138,8 +138,8 @@ func (c *checker) reexecute(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if e.Kind == abi.EventLifecycle {
-			continue
+		if e.Kind == abi.EventLifecycle && len(records) == 0 {
+			continue // a fork inside a turn is part of how that turn went on
 		}
 		records = append(records, turn.Recorded{Seq: r.Seq, Encoded: encoded, Event: e})
 		if e.Kind == abi.EventEnd {
@@ -225,15 +225,17 @@ func (c *checker) run(ctx context.Context, t recordedTurn, whole bool) (bool, er
 		if n := len(t.rest); n > 0 && t.rest[n-1].Event.Kind == abi.EventEnd {
 			p.stop = 1
 		}
-		if len(t.rest) == p.stop {
+		if p.machine.Remaining() == p.stop {
 			return false, nil
 		}
 	}
 	if err := c.prepare(ctx); err != nil {
 		return false, err
 	}
-	spec := runtimes.Turn{Execution: start.ExecutionID, Start: start.Time.Time, Limits: *start.Cell.Limits}
-	copy(spec.Seed[:], start.Cell.Seed)
+	spec := runtimes.Turn{
+		Execution: start.ExecutionID, Start: start.Time.Time, Limits: *start.Cell.Limits, Cloned: start.Cell.Cloned,
+	}
+	copy(spec.Seed[:], firstSeed(p.machine, start.Cell.Seed))
 	out, err := c.inc.Run(ctx, spec, p)
 	if errors.Is(err, turn.ErrRecordEnds) {
 		c.drop(ctx)
@@ -326,5 +328,5 @@ func (p *checkPort) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 	case ready.Reply == nil:
 		return runtimes.Response{}, fmt.Errorf("the turn machine asks for an effect in a check")
 	}
-	return runtimes.Response{Status: ready.Reply.Status, Body: ready.Reply.Body, Now: ready.Reply.Now.Time}, nil
+	return response(ready.Reply), nil
 }

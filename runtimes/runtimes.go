@@ -121,6 +121,9 @@ type Response struct {
 	// Now, if not zero, moves the cell's clock forward to this instant, never
 	// back.
 	Now time.Time
+	// Seed, if set, keys the cell's randomness from here on: the record passes
+	// a fork.
+	Seed *[32]byte
 }
 
 // Module is a harness's code.
@@ -162,6 +165,9 @@ type Turn struct {
 	Start time.Time
 	// Limits are the bounds the guest can notice.
 	Limits abi.Limits
+	// Cloned: this is the first turn of a session since it was forked. A
+	// harness that wants to know is told before its turn runs, effects refused.
+	Cloned bool
 }
 
 // Outcome is how a turn ended by itself.

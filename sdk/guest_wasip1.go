@@ -112,6 +112,13 @@ func agentDescribe() int32 { return exit(describe()) }
 //go:wasmexport agent_run
 func agentRun() int32 { return exit(RunTurn(context.Background(), registered, nil)) }
 
+//go:wasmexport agent_cloned
+func agentCloned() {
+	if c, ok := registered.(Cloner); ok {
+		c.Cloned()
+	}
+}
+
 func describe() (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -2,9 +2,9 @@ package sdk
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"strings"
 
@@ -26,6 +26,17 @@ type Harness interface {
 	//
 	// Neither ctx nor t may be used after Run has returned.
 	Run(ctx context.Context, t *Turn) error
+}
+
+// Cloner is a Harness that wants to know when its session was forked.
+type Cloner interface {
+	Harness
+	// Cloned is called before Run in the first turn of a session that was
+	// forked from another one, on a copy of that one's memory: the place to drop
+	// what must not be shared with parent and siblings, such as ids and cached
+	// random numbers. It cannot reach the host. If that turn does not complete,
+	// Cloned is called again in the next.
+	Cloned()
 }
 
 // Transport carries the requests of one turn to its host, where a harness runs
@@ -99,9 +110,12 @@ func Failure(err error) *abi.Error {
 	return failure
 }
 
-// newRand makes a generator of 32 bytes that random gives.
-func newRand(random func(p []byte)) *rand.Rand {
-	var seed [32]byte
-	random(seed[:])
-	return rand.New(rand.NewChaCha8(seed))
+// source draws each number from the cell's own stream, keeping nothing: what
+// was drawn ahead would be the same in every child of a fork.
+type source func(p []byte)
+
+func (s source) Uint64() uint64 {
+	var p [8]byte
+	s(p[:])
+	return binary.LittleEndian.Uint64(p[:])
 }

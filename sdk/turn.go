@@ -65,7 +65,7 @@ func (t *Turn) Limits() abi.Limits {
 // (M6). It is not for secrets, and not to be kept beyond the turn.
 func (t *Turn) Rand() *rand.Rand {
 	if t.rand == nil {
-		t.rand = newRand(t.random)
+		t.rand = rand.New(source(t.random))
 	}
 	return t.rand
 }

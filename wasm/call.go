@@ -22,6 +22,9 @@ type Turn struct {
 	// Limits are the bounds the guest can notice; a zero field stands for that
 	// of abi.DefaultLimits. Effects and OutputBytes are the handler's task.
 	Limits abi.Limits
+	// Cloned: the cell's image is that of a session it was forked from, so
+	// agent_cloned runs first, if the module has it.
+	Cloned bool
 }
 
 // Handler performs the requests of a guest.
@@ -40,6 +43,8 @@ type Response struct {
 	Body []byte
 	// Now, if not zero, moves the cell's clock forward to this instant.
 	Now time.Time
+	// Seed, if set, keys the cell's randomness from here on.
+	Seed *[32]byte
 }
 
 // withDefaults fills what is not set.
@@ -67,6 +72,7 @@ type phase int
 const (
 	inGolden   phase = iota // the golden run: no requests
 	inDescribe              // agent_describe: reply and fail
+	inCloned                // agent_cloned: as the golden run
 	inTurn                  // agent_run: everything but reply
 )
 
@@ -178,7 +184,7 @@ func (c *call) invoke(fn api.Function) (result int32, err error) {
 	cell := c.cell
 	cell.depth.Set(uint64(uint32(c.limits.Depth)))
 	cell.pages.Set(uint64(c.limits.MemoryBytes / wasmPage))
-	slice, _ := c.fuel.next(0)
+	slice, _ := c.fuel.next(int64(cell.fuel.Get()))
 	cell.fuel.Set(uint64(slice))
 	defer func() {
 		if r := recover(); r != nil {

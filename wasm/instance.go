@@ -87,7 +87,7 @@ func (in *Instance) Run(ctx context.Context, t Turn, h Handler) (Outcome, error)
 	}
 	returned := false
 	defer func() { in.leave(returned) }()
-	out, err := call.turn()
+	out, err := call.turn(t.Cloned)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("run: %w", err)
 	}
@@ -95,8 +95,8 @@ func (in *Instance) Run(ctx context.Context, t Turn, h Handler) (Outcome, error)
 	return out, nil
 }
 
-// turn runs agent_run.
-func (c *call) turn() (Outcome, error) {
+// turn runs agent_run, and before it agent_cloned in a cell that was cloned.
+func (c *call) turn(cloned bool) (Outcome, error) {
 	if c.Err() != nil {
 		return Outcome{}, context.Cause(c)
 	}
@@ -104,7 +104,16 @@ func (c *call) turn() (Outcome, error) {
 		end := endedf(abi.ReasonLimit, abi.CodeResourceExhausted, "the image has %d bytes of memory; the limit is %d", have, limit)
 		return Outcome{Reason: end.reason, Err: &end.err}, nil
 	}
-	result, err := c.invoke(c.cell.run)
+	var result int32
+	var err error
+	if fn := c.cell.mod.ExportedFunction(exportCloned); cloned && fn != nil {
+		c.phase = inCloned
+		_, err = c.invoke(fn)
+		c.phase = inTurn
+	}
+	if err == nil {
+		result, err = c.invoke(c.cell.run)
+	}
 	var end *ended
 	switch {
 	case errors.As(err, &end):

@@ -19,6 +19,7 @@ const (
 	exportMarker     = "agent_abi_v1"
 	exportDescribe   = "agent_describe"
 	exportRun        = "agent_run"
+	exportCloned     = "agent_cloned"
 )
 
 // abiExport is an export that the ABI gives a meaning to.
@@ -34,7 +35,7 @@ func abiExports() []abiExport {
 		{exportDescribe, "i", true},
 		{exportRun, "i", true},
 		{exportInitialize, "", false},
-		{"agent_cloned", "", false},
+		{exportCloned, "", false},
 		{"agent_save", "i", false},
 		{"agent_load", "i", false},
 	}

@@ -53,6 +53,9 @@ func (c *call) answer(op abi.Op, ptr, n uint32) (abi.Status, []byte) {
 	}
 	resp := c.handle(op, request)
 	c.cell.clock.advanceTo(resp.Now)
+	if resp.Seed != nil {
+		c.random.reset(*resp.Seed)
+	}
 	if op == abi.OpStart && resp.Status == abi.StatusOK {
 		c.started = true
 	}
@@ -71,7 +74,7 @@ func (c *call) refuses(op abi.Op) string {
 			return "reply: there was a reply already"
 		}
 	case abi.OpFail:
-		if c.phase == inGolden {
+		if c.phase == inGolden || c.phase == inCloned {
 			return "fail: no turn is running"
 		}
 	case abi.OpStart:

@@ -29,9 +29,13 @@ func newForkCommand(a *app) *cobra.Command {
 		Long: `fork makes children of a session. Each goes on by itself from the record at --at,
 with the memory the session had there; the parent stays as it is and may even be
 running. Without --at the point is the head, or the last closed point while a turn is
-open; it is named on stderr.`,
+open; it is named on stderr.
+
+A point inside a turn leaves that turn open in the children: exec without --input runs
+it over the record up to there, calls no model for what is recorded, and goes on live.`,
 		Example: `  agentctl fork --session demo
-  agentctl fork demo --count 2 --names left,right`,
+  agentctl fork demo --count 2 --names left,right
+  agentctl fork demo --at 5`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.given = cmd.Flags().Changed
 			return runFork(cmd.Context(), a, opts)
@@ -39,7 +43,7 @@ open; it is named on stderr.`,
 	}
 	opts.session.add(cmd)
 	f := cmd.Flags()
-	f.Int64Var(&opts.at, "at", 0, "fork at seq `N`, an END or FORK record")
+	f.Int64Var(&opts.at, "at", 0, "fork at seq `N` (default: the last closed point)")
 	f.IntVar(&opts.count, "count", 1, fmt.Sprintf("make `K` children, at most %d", host.MaxForkCount))
 	f.StringArrayVar(&opts.names, "names", nil, "names of the children, as many as there are: `a,b`")
 	return cmd
@@ -91,6 +95,9 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 				point = "the last closed point; a turn is open after it"
 			}
 			a.note("forked at seq=%d, %s", children[0].ForkSeq, point)
+		}
+		if children[0].State == host.ExecInterrupted {
+			a.note("the turn is open there: exec a child without --input to run it on")
 		}
 		for _, child := range children {
 			if a.json {

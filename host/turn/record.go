@@ -80,7 +80,21 @@ func (m *Machine) take() Recorded {
 	next := m.record[0]
 	m.record = m.record[1:]
 	m.last = next.Event.Time
+	m.passForks()
 	return next
+}
+
+// passForks takes the FORK records at the front: a child of a fork inside this
+// turn owns it, and draws its own randomness from there.
+func (m *Machine) passForks() {
+	for len(m.record) > 0 && m.record[0].Event.Kind == abi.EventLifecycle {
+		e := m.record[0].Event
+		m.record = m.record[1:]
+		m.floor = e.Time
+		if e.Cell != nil {
+			m.seed = e.Cell.Seed
+		}
+	}
 }
 
 // serve takes the next record and checks that it is what the run leads to. It

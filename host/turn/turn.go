@@ -93,11 +93,13 @@ type Effect struct {
 	Call  abi.ModelCall
 }
 
-// Reply is what the harness gets. Now, if not zero, moves its clock.
+// Reply is what the harness gets. Now, if not zero, moves its clock. Seed, if
+// not nil, keys its randomness from here on.
 type Reply struct {
 	Status abi.Status
 	Body   []byte
 	Now    abi.Time
+	Seed   []byte
 }
 
 // Answer is the outcome of an Effect: a message, or Err.
@@ -122,7 +124,9 @@ type Machine struct {
 	mode    Mode
 	record  []Recorded // not yet served
 
-	last        abi.Time // time of the newest record
+	last        abi.Time // time of the newest record of the turn itself
+	floor       abi.Time // time of the newest record, a fork's included
+	seed        []byte   // of a fork that was passed, until it is handed on
 	started     bool
 	effects     int32
 	outputBytes int64
@@ -134,7 +138,20 @@ type Machine struct {
 // New makes the machine of a turn. record has the turn's records behind the
 // opening, in order; the machine keeps it.
 func New(o Opening, mode Mode, record []Recorded) *Machine {
-	return &Machine{opening: o, mode: mode, record: record, last: o.Time}
+	m := &Machine{opening: o, mode: mode, record: record, last: o.Time}
+	m.passForks()
+	return m
+}
+
+// Seed is the seed of a fork directly behind the opening, nil if there is none.
+// The run begins with it instead of the one in EXECUTION_START.
+func (m *Machine) Seed() []byte { return m.handOn() }
+
+// handOn gives the seed of the last fork passed, once.
+func (m *Machine) handOn() []byte {
+	seed := m.seed
+	m.seed = nil
+	return seed
 }
 
 // Remaining is how many records have not been served.
@@ -386,7 +403,7 @@ func (m *Machine) oneWay(e *abi.Event, now abi.Time) (Ready, error) {
 	if err != nil {
 		return Ready{}, err
 	}
-	r := Ready{Reply: &Reply{Now: m.last}}
+	r := Ready{Reply: &Reply{Now: m.last, Seed: m.handOn()}}
 	if !recorded {
 		r.Stage = []Staged{staged}
 	}
@@ -447,8 +464,10 @@ func (m *Machine) spend() (Ready, bool) {
 
 // stamp is the time of a new record: now, but never before the newest record.
 func (m *Machine) stamp(now abi.Time) abi.Time {
-	if now.Before(m.last.Time) {
-		return m.last
+	for _, newest := range []abi.Time{m.last, m.floor} {
+		if now.Before(newest.Time) {
+			now = newest
+		}
 	}
 	return now
 }
@@ -463,7 +482,7 @@ func (m *Machine) reply(effect *Effect, message *abi.Message, usage *abi.Usage) 
 	if err != nil {
 		return Ready{}, err
 	}
-	return Ready{Reply: &Reply{Body: body, Now: m.last}}, nil
+	return Ready{Reply: &Reply{Body: body, Now: m.last, Seed: m.handOn()}}, nil
 }
 
 func (m *Machine) replyError(e *abi.Error) (Ready, error) {
@@ -471,7 +490,7 @@ func (m *Machine) replyError(e *abi.Error) (Ready, error) {
 	if err != nil {
 		return Ready{}, err
 	}
-	return Ready{Reply: &Reply{Status: abi.StatusFailed, Body: body, Now: m.last}}, nil
+	return Ready{Reply: &Reply{Status: abi.StatusFailed, Body: body, Now: m.last, Seed: m.handOn()}}, nil
 }
 
 func refuse(why string) Ready {

@@ -46,6 +46,9 @@ func (i *incarnation) Run(ctx context.Context, t runtimes.Turn, port runtimes.Po
 	go func() {
 		err := errors.New("the harness ended its goroutine")
 		defer func() { result <- err }()
+		if c, ok := i.harness.(sdk.Cloner); ok && t.Cloned {
+			c.Cloned()
+		}
 		err = sdk.RunTurn(ctx, i.harness, l)
 	}()
 	for {
@@ -139,6 +142,9 @@ func (l *link) Call(_ context.Context, op abi.Op, request []byte) (abi.Status, [
 		return 0, nil, context.Cause(l.ctx)
 	}
 	response := <-answer
+	if response.Seed != nil {
+		l.random = rand.NewChaCha8(*response.Seed)
+	}
 	if l.ctx.Err() != nil {
 		return 0, nil, context.Cause(l.ctx)
 	}

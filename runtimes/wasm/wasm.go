@@ -112,7 +112,7 @@ type incarnation struct{ instance *engine.Instance }
 
 // Run implements runtimes.Incarnation.
 func (in *incarnation) Run(ctx context.Context, t runtimes.Turn, port runtimes.Port) (runtimes.Outcome, error) {
-	out, err := in.instance.Run(ctx, engine.Turn{Seed: t.Seed, Start: t.Start, Limits: t.Limits}, handler{port})
+	out, err := in.instance.Run(ctx, engine.Turn{Seed: t.Seed, Start: t.Start, Limits: t.Limits, Cloned: t.Cloned}, handler{port})
 	return runtimes.Outcome(out), spiError(err)
 }
 

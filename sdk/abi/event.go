@@ -134,6 +134,8 @@ type Cell struct {
 	StartDigest Digest  `json:"start_digest,omitzero"`
 	Limits      *Limits `json:"limits,omitempty"`
 	Model       string  `json:"model,omitempty"`
+	// Cloned, in EXECUTION_START: agent_cloned runs first.
+	Cloned bool `json:"cloned,omitempty"`
 
 	// MODEL_CALL: the request blob, and the head of its message list.
 	Request  Digest `json:"request,omitzero"`

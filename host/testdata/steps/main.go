@@ -7,6 +7,7 @@
 //	data           put out a number that no double holds
 //	usage N        account for N tokens
 //	count          put out how many steps were done
+//	clones         put out how often it was cloned
 //	rand, clock    put out what the turn's randomness, the clock give
 //	history        put out how many records there were before this turn
 //	fail TEXT      fail with TEXT
@@ -26,7 +27,9 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-type steps struct{ done int }
+type steps struct{ done, clones int }
+
+func (s *steps) Cloned() { s.clones++ }
 
 func (*steps) Describe() abi.HarnessDescriptor {
 	return abi.HarnessDescriptor{
@@ -74,6 +77,8 @@ func (s *steps) step(ctx context.Context, t *sdk.Turn, word, rest string) error 
 		return t.Usage(ctx, abi.Usage{OutputTokens: abi.Int64(n)})
 	case "count":
 		return t.OutputText(ctx, strconv.Itoa(s.done))
+	case "clones":
+		return t.OutputText(ctx, strconv.Itoa(s.clones))
 	case "rand":
 		return t.OutputText(ctx, strconv.FormatUint(t.Rand().Uint64(), 16))
 	case "clock":
