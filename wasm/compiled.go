@@ -54,30 +54,33 @@ type Compiled struct {
 
 // compile does what Load is for. What goes wrong in it is a fault of this code,
 // and must not end the host.
-func (e *Engine) compile(ctx context.Context, digest abi.Digest, code []byte) (_ *Compiled, err error) {
+func (e *Engine) compile(ctx context.Context, name string, digest abi.Digest, code func() ([]byte, error)) (_ *Compiled, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: %v\n%s", ErrHost, r, debug.Stack())
 		}
 	}()
-	m, err := e.prepare(code)
-	if err != nil {
-		return nil, err
+	m, warm := e.cached(digest)
+	if !warm {
+		original, err := code()
+		if err != nil {
+			return nil, fmt.Errorf("read the code: %w", err)
+		}
+		if got := abi.DigestOf(original); got != digest {
+			return nil, refusef("the code's digest is %s, not %s", got, digest)
+		}
+		defer e.watch(name, len(original))()
+		if m, err = e.prepare(original); err != nil {
+			return nil, err
+		}
 	}
 	c := &Compiled{
-		engine: e, digest: digest, size: int64(len(code)),
-		imports: importNames(m), types: m.Globals,
-		minimum: uint64(m.MemoryMin) * wasmPage,
-		pool:    pool{engine: e},
-		pages:   sync.Pool{New: func() any { return new(page) }},
+		engine: e, digest: digest, size: m.Size,
+		imports: m.Imports, types: m.Globals, start: m.Start, minimum: m.Memory,
+		pool:  pool{engine: e},
+		pages: sync.Pool{New: func() any { return new(page) }},
 	}
-	if m.HasStart {
-		c.start = append(c.start, rewrite.ExportStart)
-	}
-	if slices.ContainsFunc(m.Exports, func(x rewrite.Export) bool { return x.Name == exportInitialize }) {
-		c.start = append(c.start, exportInitialize)
-	}
-	if c.runtime, c.code, err = e.translate(ctx, m.Code); err != nil {
+	if c.runtime, c.code, err = e.translate(ctx, m.code); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -85,6 +88,9 @@ func (e *Engine) compile(ctx context.Context, digest abi.Digest, code []byte) (_
 	}
 	if err := c.runGolden(ctx); err != nil {
 		return nil, errors.Join(err, c.code.Close(e.ctx))
+	}
+	if !warm {
+		e.keep(digest, m)
 	}
 	return c, nil
 }

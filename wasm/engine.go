@@ -23,8 +23,8 @@ type Config struct {
 	// It is slower by a factor of 10 to 100 and reaches the same ends, images
 	// and fuel figures.
 	Interpreter bool
-	// CacheDir keeps compiled code from one process to the next; "" keeps
-	// none. Whoever can write there runs code in this process.
+	// CacheDir keeps rewritten and compiled code from one process to the next;
+	// "" keeps none. Whoever can write there runs code in this process.
 	CacheDir string
 	// Workers is how many goroutines compile one module; 0 means GOMAXPROCS.
 	Workers int
@@ -34,8 +34,8 @@ type Config struct {
 	// ones, until they have not been needed for some seconds; 0 means 512, a
 	// negative number none.
 	MaxIdle int
-	// Progress, if set, is told of loads that take long: once when they do, and
-	// once when they are done.
+	// Progress, if set, is told of modules that are compiled, not taken from
+	// the cache, and take long: once when they do, and once when they are done.
 	Progress func(Progress)
 }
 
@@ -175,14 +175,22 @@ func (e *Engine) Loaded(digest abi.Digest) (*Compiled, bool) {
 // The error wraps ErrModule if the module cannot be taken, ErrShortage if the
 // host lacks memory, ErrStopped if the engine is closed, else ctx's cause.
 func (e *Engine) Load(ctx context.Context, name string, code []byte) (*Compiled, error) {
-	l, err := e.join(name, code)
+	code = slices.Clone(code) // the load may go on when nobody waits
+	return e.LoadDigest(ctx, name, abi.DigestOf(code), func() ([]byte, error) { return code, nil })
+}
+
+// LoadDigest is Load for code that is known by its digest. It is read only where
+// the cache does not have the module, perhaps after LoadDigest has returned;
+// what code returns is not changed any more.
+func (e *Engine) LoadDigest(ctx context.Context, name string, digest abi.Digest, code func() ([]byte, error)) (*Compiled, error) {
+	l, err := e.join(name, digest, code)
 	if err != nil {
 		return nil, fmt.Errorf("load %q: %w", name, err)
 	}
 	select {
 	case <-l.done:
 	case <-ctx.Done():
-		e.abandon(l, abi.DigestOf(code), context.Cause(ctx))
+		e.abandon(l, digest, context.Cause(ctx))
 		return nil, fmt.Errorf("load %q: %w", name, context.Cause(ctx))
 	}
 	if l.err != nil {
@@ -191,9 +199,8 @@ func (e *Engine) Load(ctx context.Context, name string, code []byte) (*Compiled,
 	return l.compiled, nil
 }
 
-// join begins the load of code, or waits for one that has begun.
-func (e *Engine) join(name string, code []byte) (*load, error) {
-	digest := abi.DigestOf(code)
+// join begins the load of a module, or waits for one that has begun.
+func (e *Engine) join(name string, digest abi.Digest, code func() ([]byte, error)) (*load, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -206,7 +213,7 @@ func (e *Engine) join(name string, code []byte) (*load, error) {
 		ctx, l.cancel = context.WithCancelCause(e.ctx)
 		e.loads[digest] = l
 		e.busy.Add(1)
-		go e.run(ctx, l, name, digest, slices.Clone(code))
+		go e.run(ctx, l, name, digest, code)
 	}
 	l.waiters++
 	return l, nil
@@ -235,12 +242,10 @@ func (e *Engine) forget(l *load, digest abi.Digest) {
 }
 
 // run performs a load.
-func (e *Engine) run(ctx context.Context, l *load, name string, digest abi.Digest, code []byte) {
+func (e *Engine) run(ctx context.Context, l *load, name string, digest abi.Digest, code func() ([]byte, error)) {
 	defer e.busy.Done()
 	defer l.cancel(nil)
-	finished := e.watch(name, len(code))
-	l.compiled, l.err = e.compile(ctx, digest, code)
-	finished()
+	l.compiled, l.err = e.compile(ctx, name, digest, code)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l.err != nil {
@@ -249,8 +254,8 @@ func (e *Engine) run(ctx context.Context, l *load, name string, digest abi.Diges
 	close(l.done)
 }
 
-// watch tells Progress of a load that takes long. The function it returns must
-// be called when the load is done.
+// watch tells Progress of a module that takes long to compile. The function it
+// returns must be called when that is done.
 func (e *Engine) watch(name string, size int) (finished func()) {
 	if e.cfg.Progress == nil {
 		return func() {}

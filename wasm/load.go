@@ -130,12 +130,12 @@ func importNames(m *rewrite.Module) []string {
 }
 
 // prepare checks code and rewrites it.
-func (e *Engine) prepare(code []byte) (*rewrite.Module, error) {
+func (e *Engine) prepare(code []byte) (rewritten, error) {
 	if len(code) > e.cfg.MaxModuleBytes {
-		return nil, refusef("it has %d bytes; the limit is %d", len(code), e.cfg.MaxModuleBytes)
+		return rewritten{}, refusef("it has %d bytes; the limit is %d", len(code), e.cfg.MaxModuleBytes)
 	}
 	if err := checkHeader(code); err != nil {
-		return nil, err
+		return rewritten{}, err
 	}
 	m, err := rewrite.Rewrite(code, rewrite.Options{
 		MaxBytes:       e.cfg.MaxModuleBytes,
@@ -143,12 +143,25 @@ func (e *Engine) prepare(code []byte) (*rewrite.Module, error) {
 		Allowed:        e.allowed,
 	})
 	if errors.Is(err, rewrite.ErrRefused) {
-		return nil, refusef("%s", strings.TrimPrefix(err.Error(), rewrite.ErrRefused.Error()+": "))
+		return rewritten{}, refusef("%s", strings.TrimPrefix(err.Error(), rewrite.ErrRefused.Error()+": "))
+	}
+	if err == nil {
+		err = checkExports(m)
 	}
 	if err != nil {
-		return nil, err
+		return rewritten{}, err
 	}
-	return m, checkExports(m)
+	r := rewritten{
+		Size: int64(len(code)), Imports: importNames(m), Globals: m.Globals,
+		Memory: uint64(m.MemoryMin) * wasmPage, code: m.Code,
+	}
+	if m.HasStart {
+		r.Start = append(r.Start, rewrite.ExportStart)
+	}
+	if slices.ContainsFunc(m.Exports, func(x rewrite.Export) bool { return x.Name == exportInitialize }) {
+		r.Start = append(r.Start, exportInitialize)
+	}
+	return r, nil
 }
 
 // checkDescriptor tells what is wrong with what a harness says of itself.

@@ -96,14 +96,7 @@ func (r *Runtime) load(ctx context.Context, m runtimes.Module) (*engine.Compiled
 	if m.Code == nil {
 		return nil, fmt.Errorf("load %q: %w: it has no code", m.Name, runtimes.ErrModule)
 	}
-	code, err := m.Code()
-	if err != nil {
-		return nil, fmt.Errorf("load %q: read the code: %w", m.Name, err)
-	}
-	if got := abi.DigestOf(code); got != m.Digest {
-		return nil, fmt.Errorf("load %q: %w: the code's digest is %s, not %s", m.Name, runtimes.ErrModule, got, m.Digest)
-	}
-	c, err := r.engine.Load(ctx, m.Name, code)
+	c, err := r.engine.LoadDigest(ctx, m.Name, m.Digest, m.Code)
 	return c, spiError(err)
 }
 
