@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -20,6 +21,8 @@ type Journal struct {
 	store  Storage
 	writer *writer
 	closed atomic.Bool
+	// imports has the uids of sessions that are being imported.
+	imports sync.Map
 	// release gives back what Open took beside the store.
 	release func() error
 }
