@@ -87,8 +87,11 @@ func (m *Machine) take() Recorded {
 // passForks takes the FORK records at the front: a child of a fork inside this
 // turn owns it, and draws its own randomness from there.
 func (m *Machine) passForks() {
-	for len(m.record) > 0 && m.record[0].Event.Kind == abi.EventLifecycle {
+	for len(m.record) > 0 {
 		e := m.record[0].Event
+		if e.Kind != abi.EventLifecycle || e.Lifecycle.Kind != abi.LifecycleFork {
+			return
+		}
 		m.record = m.record[1:]
 		m.floor = e.Time
 		if e.Cell != nil {

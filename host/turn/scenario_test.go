@@ -30,7 +30,14 @@ var update = flag.Bool("update", false, "rewrite the scenario files with what th
 //	call OP [JSON]                a call of the harness
 //	answer TEXT [IN OUT]          the pending effect is done, with usage if given
 //	fails TEXT                    the pending effect has failed
+//	done ID JSON                  a tool call is done, with that output
+//	breaks ID TEXT                a tool call has failed
+//	decide ID yes|no [REASON]     a person decided, behind the record so far
+//	signal ID NAME JSON           a signal came for a wait, likewise
 //	finish REASON [FUEL] [ROOT]   the harness is done
+//
+// The tools are read (safe to repeat), write (its outcome may be unknown), pay
+// (asks before it is repeated) and drop (asks first).
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -117,6 +124,18 @@ func (s *scenario) command(line string) error {
 		s.show(s.machine.Completed(a, s.now()))
 	case "fails":
 		s.show(s.machine.Completed(turn.Answer{Err: &abi.Error{Code: abi.CodeUnavailable, Description: rest}}, s.now()))
+	case "done":
+		id, output, _ := strings.Cut(rest, " ")
+		s.show(s.machine.ToolDone(id, turn.ToolOutcome{Result: abi.ToolResult{Output: abi.Struct(output)}}, s.now()))
+	case "breaks":
+		id, why, _ := strings.Cut(rest, " ")
+		s.show(s.machine.ToolDone(id, turn.ToolOutcome{Err: errors.New(why)}, s.now()))
+	case "decide":
+		return s.append(&abi.Event{Kind: abi.EventApprovalResult, ApprovalResult: &abi.ApprovalResult{
+			ToolCallID: args[0], Approved: args[1] == "yes", Reason: strings.Join(args[2:], " "),
+		}}, nil)
+	case "signal":
+		return s.append(&abi.Event{Kind: abi.EventSignal, Cell: &abi.Cell{CallID: args[0], Signal: args[1]}}, []byte(args[2]))
 	case "finish":
 		end := turn.End{Reason: abi.EndReason(args[0])}
 		if end.Reason != abi.ReasonCompleted {
@@ -144,6 +163,12 @@ func (s *scenario) open(args []string) error {
 	s.opening = turn.Opening{
 		Execution: "exec-0", Time: s.now(), Start: []byte(`{"inputs":[]}`), Model: "echo",
 		BaseRoot: abi.DigestOf([]byte("base")), Turn: 4, ModelCalls: 7,
+		Tools: map[string]abi.ToolGrant{
+			"read":  {Mediation: abi.MediationControllerMediated, OnCrash: abi.OnCrashRetry},
+			"write": {Mediation: abi.MediationControllerMediated},
+			"pay":   {Mediation: abi.MediationControllerMediated, OnCrash: abi.OnCrashAsk},
+			"drop":  {Mediation: abi.MediationRequiresApproval},
+		},
 	}
 	for _, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")
@@ -166,6 +191,14 @@ func (s *scenario) open(args []string) error {
 	s.records = nil
 	s.machine = turn.New(s.opening, turn.Live, nil)
 	return nil
+}
+
+// append adds a record that comes from outside the turn.
+func (s *scenario) append(e *abi.Event, payload []byte) error {
+	e.ExecutionID, e.Time = s.opening.Execution, s.now()
+	staged, err := turn.Stage(e)
+	s.records = append(s.records, turn.Recorded{Seq: abi.Seq(10 + len(s.records)), Encoded: staged.Encoded, Event: e, Payload: payload})
+	return err
 }
 
 func (s *scenario) again(args []string) error {
@@ -222,6 +255,12 @@ func (s *scenario) show(r turn.Ready, err error) {
 	}
 	if r.Note != "" {
 		s.say("note: %s", r.Note)
+	}
+	for _, e := range r.Tools {
+		s.say("run %s %s %s", e.Call.ID, e.Call.Tool, e.Call.Args)
+	}
+	for _, w := range r.Park {
+		s.say("park %s until=%s signal=%q reason=%q", w.CallID, w.Until, w.Signal, w.Reason)
 	}
 	switch {
 	case r.Effect != nil:

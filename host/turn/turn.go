@@ -34,7 +34,9 @@ type Opening struct {
 	// the turn is run.
 	Start []byte
 	// Model fills a model call that names none.
-	Model  string
+	Model string
+	// Tools are those granted to the turn, by name.
+	Tools  map[string]abi.ToolGrant
 	Limits abi.Limits
 	// BaseRoot is the root of a turn that does not complete.
 	BaseRoot abi.Digest
@@ -60,6 +62,8 @@ type Recorded struct {
 	Encoded []byte
 	// Event is Encoded decoded, a body that is a blob included.
 	Event *abi.Event
+	// Payload is that of a signal.
+	Payload []byte
 }
 
 // Staged is a new record.
@@ -71,12 +75,16 @@ type Staged struct {
 }
 
 // Ready is what the caller must do now, in this order: stage Stage; if Commit,
-// make everything staged durable; then perform Effect or answer History, or give
-// Reply to the harness. At most one of Effect, History and Reply is set.
+// make everything staged durable; then perform Effect, or Tools side by side, or
+// answer History, or give Reply to the harness, or give the run up because the turn
+// is parked. At most one of these is set; none means that tool calls are still
+// under way.
 type Ready struct {
 	Stage   []Staged
 	Commit  bool
 	Effect  *Effect
+	Tools   []ToolEffect
+	Park    []Waiting
 	History *abi.HistoryRequest
 	Reply   *Reply
 	// Note says more of a refused request than the harness may be told: what it
@@ -132,13 +140,15 @@ type Machine struct {
 	outputBytes int64
 	modelCalls  int64
 	pending     *Effect
+	batch       []*toolCall // tool calls under way
+	toolIDs     map[string]bool
 	ended       bool
 }
 
 // New makes the machine of a turn. record has the turn's records behind the
 // opening, in order; the machine keeps it.
 func New(o Opening, mode Mode, record []Recorded) *Machine {
-	m := &Machine{opening: o, mode: mode, record: record, last: o.Time}
+	m := &Machine{opening: o, mode: mode, record: record, last: o.Time, toolIDs: map[string]bool{}}
 	m.passForks()
 	return m
 }
@@ -164,8 +174,8 @@ func (m *Machine) Call(op abi.Op, request []byte, now abi.Time) (Ready, error) {
 	switch {
 	case m.ended:
 		return refuse("the turn has ended"), nil
-	case m.pending != nil:
-		return refuse("a model call is under way"), nil
+	case m.pending != nil || m.batch != nil:
+		return refuse("a call is under way"), nil
 	case op == abi.OpLog:
 		return Ready{Reply: &Reply{}}, nil
 	case op == abi.OpStart:
@@ -186,7 +196,11 @@ func (m *Machine) Call(op abi.Op, request []byte, now abi.Time) (Ready, error) {
 	case abi.OpUsage:
 		return m.usage(request, now)
 	case abi.OpToolCall:
-		return refuse("no tool is granted to this session"), nil
+		return m.toolCall(request, now)
+	case abi.OpReport:
+		return m.report(request, now)
+	case abi.OpWait:
+		return m.wait(request, now)
 	default:
 		return refuse(fmt.Sprintf("this host does not serve %q", op)), nil
 	}
@@ -446,7 +460,7 @@ func (m *Machine) Finish(end End, now abi.Time) (Ready, error) {
 		return Ready{}, err
 	}
 	m.ended = true
-	m.pending = nil
+	m.pending, m.batch = nil, nil
 	if recorded {
 		return Ready{}, nil
 	}

@@ -137,11 +137,20 @@ type Cell struct {
 	// Cloned, in EXECUTION_START: agent_cloned runs first.
 	Cloned bool `json:"cloned,omitempty"`
 
+	// Tools, in EXECUTION_START: the blob of the tools granted to the turn.
+	Tools Digest `json:"tools,omitzero"`
+
+	// EVENT_WAIT, EVENT_SIGNAL. Payload is a blob.
+	Until   Time   `json:"until,omitzero"`
+	Signal  string `json:"signal,omitempty"`
+	Payload Digest `json:"payload,omitzero"`
+
 	// MODEL_CALL: the request blob, and the head of its message list.
 	Request  Digest `json:"request,omitzero"`
 	Messages Digest `json:"messages,omitzero"`
 
-	// OUTPUT, USAGE and ERROR that answer a call.
+	// OUTPUT, USAGE and ERROR that answer a call; LIFECYCLE_RESUME that starts an
+	// approved one; EVENT_WAIT, and the EVENT_SIGNAL that ends it.
 	CallID string `json:"call_id,omitempty"`
 
 	// END.

@@ -155,6 +155,56 @@ const (
 	MediationRequiresApproval   Mediation = "MEDIATION_REQUIRES_APPROVAL"
 )
 
+// OnCrash says what becomes of a tool call that was under way when its host died
+// or its turn was cut short.
+type OnCrash string
+
+// The values of OnCrash; empty means OnCrashUnknown.
+const (
+	// OnCrashUnknown tells the harness that the outcome is unknown.
+	OnCrashUnknown OnCrash = "unknown"
+	// OnCrashRetry calls the tool again: it is safe to repeat, or honours the
+	// idempotency key.
+	OnCrashRetry OnCrash = "retry"
+	// OnCrashAsk asks a person whether to call it again.
+	OnCrashAsk OnCrash = "ask"
+)
+
+// ToolGrant is a tool that a turn may call through its host.
+type ToolGrant struct {
+	ToolDefinition
+	Mediation Mediation `json:"mediation,omitempty"`
+	OnCrash   OnCrash   `json:"on_crash,omitempty"`
+}
+
+// ToolCallRequest asks for calls that run side by side. Each has an id, unique in
+// the turn, and an idempotency key.
+type ToolCallRequest struct {
+	Calls []ToolCall `json:"calls,omitempty"`
+}
+
+// MaxToolCalls is the most calls one request has.
+const MaxToolCalls = 32
+
+// ToolCallResponse has a result for each call, in their order.
+type ToolCallResponse struct {
+	Results []ToolResult `json:"results,omitempty"`
+}
+
+// WaitRequest parks the turn until an instant, a named signal, or whichever
+// comes first.
+type WaitRequest struct {
+	Until  Time   `json:"until,omitzero"`
+	Signal string `json:"signal,omitempty"`
+}
+
+// WaitResponse tells what ended a wait: the signal of that name with its
+// payload, or the time if Signal is empty.
+type WaitResponse struct {
+	Signal  string          `json:"signal,omitempty"`
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
 // ToolResult is the outcome of one ToolCall.
 type ToolResult struct {
 	ID                  string         `json:"id,omitempty"`

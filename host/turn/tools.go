@@ -1,0 +1,478 @@
+package turn
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// ToolEffect is a tool call to perform. Its outcome goes to Machine.ToolDone.
+type ToolEffect struct {
+	Call abi.ToolCall
+}
+
+// ToolOutcome is what a tool call came to: a result without id, or Err.
+type ToolOutcome struct {
+	Result abi.ToolResult
+	Err    error
+}
+
+// Waiting is what a parked turn waits for: a decision on a tool call, or a time
+// or signal.
+type Waiting struct {
+	// CallID is the tool call's id, or that of the wait.
+	CallID string `json:"call_id"`
+	// Call and Reason are set for an approval.
+	Call   *abi.ToolCall `json:"call,omitempty"`
+	Reason string        `json:"reason,omitempty"`
+	// Until and Signal are those of a wait.
+	Until  abi.Time `json:"until,omitzero"`
+	Signal string   `json:"signal,omitempty"`
+}
+
+// toolCall is one call of a batch.
+type toolCall struct {
+	call  abi.ToolCall
+	grant abi.ToolGrant
+
+	gated     bool // a person decides
+	recovered bool // it may have been under way when an earlier run ended
+	running   bool
+
+	requested  bool
+	reason     string  // of the request
+	requestSeq abi.Seq // 0 for a request of this run
+	decision   *abi.ApprovalResult
+	decidedSeq abi.Seq
+
+	result   *abi.ToolResult
+	recorded bool // the result is in the record, or staged
+}
+
+// The texts that stand in results and requests which the host makes by itself.
+const (
+	outcomeUnknown = "outcome unknown: the host stopped while the call was under way"
+	askAgain       = "the host stopped while the call was under way; call it again?"
+)
+
+func (m *Machine) toolCall(request []byte, now abi.Time) (Ready, error) {
+	var req abi.ToolCallRequest
+	if err := decode(request, &req); err != nil {
+		return malformed(err), nil
+	}
+	if n := len(req.Calls); n == 0 || n > abi.MaxToolCalls {
+		return malformed(fmt.Errorf("%d calls: want 1 to %d", n, abi.MaxToolCalls)), nil
+	}
+	batch, staged, refusal := m.intents(req.Calls, m.stamp(now))
+	if refusal.Reply != nil {
+		return refusal, nil
+	}
+	var fresh []Staged
+	for i := range staged {
+		recorded, err := m.serve(&staged[i])
+		if err != nil {
+			return Ready{}, err
+		}
+		batch[i].recovered = recorded && !batch[i].gated
+		if !recorded {
+			fresh = append(fresh, staged[i])
+		}
+	}
+	for _, c := range batch {
+		m.toolIDs[c.call.ID] = true
+	}
+	m.batch = batch
+	return m.advance(Ready{Stage: fresh}, now)
+}
+
+// intents checks the calls of a request and makes their TOOL_CALL records. A
+// request that is not granted as a whole is refused as a whole.
+func (m *Machine) intents(calls []abi.ToolCall, at abi.Time) ([]*toolCall, []Staged, Ready) {
+	seen := map[string]bool{}
+	batch := make([]*toolCall, len(calls))
+	staged := make([]Staged, len(calls))
+	for i, call := range calls {
+		grant, ok := m.opening.Tools[call.Tool]
+		switch {
+		case !ok:
+			return nil, nil, refuse(fmt.Sprintf("call %d: that tool is not granted to this turn", i+1))
+		case call.ID == "" || seen[call.ID] || m.toolIDs[call.ID]:
+			return nil, nil, malformed(fmt.Errorf("call %d: its id must be one that no other call of the turn has", i+1))
+		case call.IdempotencyKey == "":
+			return nil, nil, malformed(fmt.Errorf("call %d: it has no idempotency key", i+1))
+		case call.Mediation == abi.MediationInHarnessReported:
+			return nil, nil, malformed(fmt.Errorf("call %d: what a harness does itself it reports", i+1))
+		}
+		seen[call.ID] = true
+		// A harness may ask for a gate that its host does not; not the reverse.
+		gated := grant.Mediation == abi.MediationRequiresApproval || call.Mediation == abi.MediationRequiresApproval
+		call.Mediation = abi.MediationControllerMediated
+		if gated {
+			call.Mediation = abi.MediationRequiresApproval
+		}
+		var err error
+		staged[i], err = Stage(&abi.Event{Kind: abi.EventToolCall, ExecutionID: m.opening.Execution, Time: at, Tool: &call})
+		if err != nil {
+			return nil, nil, invalid("the request cannot be recorded", err)
+		}
+		recorded, err := staged[i].Decoded()
+		if err != nil {
+			return nil, nil, invalid("the request cannot be recorded", err)
+		}
+		batch[i] = &toolCall{call: *recorded.Tool, grant: grant, gated: gated}
+	}
+	if used := m.effects + int32(len(calls)); used > m.opening.Limits.Effects {
+		return nil, nil, limit(fmt.Sprintf("the turn has used its %d effects", m.opening.Limits.Effects))
+	}
+	m.effects += int32(len(calls))
+	return batch, staged, Ready{}
+}
+
+// ToolDone takes the outcome of a tool call that was an effect.
+func (m *Machine) ToolDone(id string, o ToolOutcome, now abi.Time) (Ready, error) {
+	c := m.callOf(id)
+	if c == nil || !c.running {
+		return Ready{}, fmt.Errorf("turn: tool call %q is not under way", id)
+	}
+	c.running = false
+	c.settle(o)
+	var r Ready
+	if err := m.recordResults(&r, now); err != nil {
+		return Ready{}, err
+	}
+	for _, c := range m.batch {
+		if c.running {
+			return r, nil
+		}
+	}
+	return m.advance(r, now)
+}
+
+func (m *Machine) callOf(id string) *toolCall {
+	for _, c := range m.batch {
+		if c.call.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// settle makes an outcome the call's result.
+func (c *toolCall) settle(o ToolOutcome) {
+	r := o.Result
+	if o.Err != nil {
+		e := clip(&abi.Error{Description: o.Err.Error()})
+		r = abi.ToolResult{IsError: true, Error: e.Description, Code: abi.ToolExecutorError}
+	}
+	r.ID = c.call.ID
+	r.ApprovalRequestSeq, r.ApprovalDecisionSeq = c.requestSeq, c.decidedSeq
+	c.result = &r
+}
+
+// recordResults stages the results that are settled and whose turn it is: results
+// stand in the order of the calls, but for those that a person holds up.
+func (m *Machine) recordResults(r *Ready, now abi.Time) error {
+	for _, c := range m.batch {
+		switch {
+		case c.recorded:
+			continue
+		case c.result == nil && c.running:
+			return nil
+		case c.result == nil:
+			continue
+		}
+		s, err := m.stageResult(c, m.stamp(now))
+		if err != nil {
+			return err
+		}
+		r.Stage = append(r.Stage, s)
+		c.recorded = true
+	}
+	return nil
+}
+
+// stageResult makes a call's TOOL_RESULT. One that JSON cannot carry is recorded
+// as the failure it is.
+func (m *Machine) stageResult(c *toolCall, at abi.Time) (Staged, error) {
+	event := func() *abi.Event {
+		return &abi.Event{Kind: abi.EventToolResult, ExecutionID: m.opening.Execution, Time: at, Result: c.result}
+	}
+	s, err := Stage(event())
+	if err != nil {
+		c.settle(ToolOutcome{Err: fmt.Errorf("the tool's result cannot be recorded: %w", err)})
+		if s, err = Stage(event()); err != nil {
+			return Staged{}, err
+		}
+	}
+	recorded, err := s.Decoded()
+	if err != nil {
+		return Staged{}, err
+	}
+	c.result = recorded.Result
+	m.last = at
+	return s, nil
+}
+
+// advance takes the batch as far as it goes: serves what is recorded, then lets
+// run what may run, then asks for what a person must decide. It answers when all
+// calls have results.
+func (m *Machine) advance(r Ready, now abi.Time) (Ready, error) {
+	m.serveBatch()
+	if m.batchDone() {
+		return m.replyTools(r)
+	}
+	if err := m.goesOn("the results of tool calls"); err != nil {
+		return Ready{}, err
+	}
+	fresh := len(r.Stage) > 0
+	for _, c := range m.batch {
+		if c.result == nil && !c.gated {
+			m.decideUngated(c, &r)
+		}
+	}
+	if len(r.Tools) == 0 {
+		for _, c := range m.batch {
+			if c.result == nil && c.decision != nil {
+				if err := m.decideApproved(c, &r, now); err != nil {
+					return Ready{}, err
+				}
+			}
+		}
+	}
+	if err := m.recordResults(&r, now); err != nil {
+		return Ready{}, err
+	}
+	switch {
+	case len(r.Tools) > 0:
+		// Intents, and starts of approved calls, are durable before their
+		// effects (I3).
+		r.Commit = r.Commit || fresh
+		return r, nil
+	case m.batchDone():
+		return m.replyTools(r)
+	}
+	return m.ask(r, now)
+}
+
+func (m *Machine) batchDone() bool {
+	for _, c := range m.batch {
+		if c.result == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// serveBatch takes the records that belong to the batch. They came from outside,
+// so they are taken as they are.
+func (m *Machine) serveBatch() {
+	for len(m.record) > 0 {
+		next := m.record[0]
+		e := next.Event
+		switch {
+		case e.Kind == abi.EventToolResult && e.Result != nil && m.callOf(e.Result.ID) != nil:
+			c := m.callOf(e.Result.ID)
+			c.result, c.recorded = e.Result, true
+		case e.Kind == abi.EventApprovalRequest && e.Approval != nil && m.callOf(e.Approval.ToolCallID) != nil:
+			c := m.callOf(e.Approval.ToolCallID)
+			c.gated, c.requested, c.requestSeq = true, true, next.Seq
+			c.decision, c.recovered = nil, false
+		case e.Kind == abi.EventApprovalResult && e.ApprovalResult != nil && m.callOf(e.ApprovalResult.ToolCallID) != nil:
+			c := m.callOf(e.ApprovalResult.ToolCallID)
+			c.decision, c.decidedSeq = e.ApprovalResult, next.Seq
+		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleResume && e.Cell != nil && m.callOf(e.Cell.CallID) != nil:
+			m.callOf(e.Cell.CallID).recovered = true
+		default:
+			return
+		}
+		m.take()
+	}
+}
+
+// goesOn checks that the run may go on live where something that comes from
+// outside is wanted.
+func (m *Machine) goesOn(wanted string) error {
+	switch {
+	case !m.recordEnds():
+		next := m.record[0]
+		return &Divergence{
+			Seq: next.Seq, Want: abi.DigestOf(next.Encoded),
+			What: fmt.Sprintf("%s stands where %s must be", next.Event.Kind, wanted),
+		}
+	case m.mode == Check:
+		return ErrRecordEnds
+	}
+	return nil
+}
+
+// decideUngated lets a call run, or if it may have been under way when an
+// earlier run ended does what its tool's rule says.
+func (m *Machine) decideUngated(c *toolCall, r *Ready) {
+	switch {
+	case !c.recovered || c.grant.OnCrash == abi.OnCrashRetry:
+		c.run(r)
+	case c.grant.OnCrash == abi.OnCrashAsk:
+		c.gated, c.reason = true, askAgain
+	default:
+		c.settle(ToolOutcome{Err: errors.New(outcomeUnknown)})
+	}
+}
+
+// decideApproved does what was decided on a call. Its start is recorded, so that
+// a later run knows that it may have been under way.
+func (m *Machine) decideApproved(c *toolCall, r *Ready, now abi.Time) error {
+	switch {
+	case !c.decision.Approved:
+		c.settle(ToolOutcome{Result: abi.ToolResult{IsError: true, Code: abi.ToolApprovalDenied, Error: denial(c.decision)}})
+	case !c.recovered:
+		at := m.stamp(now)
+		s, err := Stage(&abi.Event{
+			Kind: abi.EventLifecycle, ExecutionID: m.opening.Execution, Time: at,
+			Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleResume}, Cell: &abi.Cell{CallID: c.call.ID},
+		})
+		if err != nil {
+			return err
+		}
+		m.last = at
+		r.Stage, r.Commit = append(r.Stage, s), true
+		c.run(r)
+	case c.grant.OnCrash == abi.OnCrashRetry:
+		c.run(r)
+	case c.grant.OnCrash == abi.OnCrashAsk:
+		c.requested, c.decision, c.reason = false, nil, askAgain
+	default:
+		c.settle(ToolOutcome{Err: errors.New(outcomeUnknown)})
+	}
+	return nil
+}
+
+func denial(d *abi.ApprovalResult) string {
+	if d.Reason == "" {
+		return "denied"
+	}
+	return "denied: " + d.Reason
+}
+
+// run makes a call an effect.
+func (c *toolCall) run(r *Ready) {
+	c.running = true
+	r.Tools = append(r.Tools, ToolEffect{Call: c.call})
+}
+
+// ask requests the decisions that are missing, and parks the turn.
+func (m *Machine) ask(r Ready, now abi.Time) (Ready, error) {
+	for _, c := range m.batch {
+		if c.result != nil || !c.gated || c.decision != nil {
+			continue
+		}
+		if !c.requested {
+			at := m.stamp(now)
+			s, err := Stage(&abi.Event{
+				Kind: abi.EventApprovalRequest, ExecutionID: m.opening.Execution, Time: at,
+				Approval: &abi.ApprovalRequest{ToolCallID: c.call.ID, Reason: c.reason},
+			})
+			if err != nil {
+				return Ready{}, err
+			}
+			m.last = at
+			r.Stage = append(r.Stage, s)
+			c.requested = true
+		}
+		r.Park = append(r.Park, Waiting{CallID: c.call.ID, Call: &c.call, Reason: c.reason})
+	}
+	r.Commit = true
+	return r, nil
+}
+
+// replyTools answers the request with the results, in the order of its calls.
+func (m *Machine) replyTools(r Ready) (Ready, error) {
+	var response abi.ToolCallResponse
+	for _, c := range m.batch {
+		response.Results = append(response.Results, *c.result)
+	}
+	m.batch = nil
+	body, err := marshal(response)
+	if err != nil {
+		return Ready{}, err
+	}
+	r.Reply = &Reply{Body: body, Now: m.last, Seed: m.handOn()}
+	return r, nil
+}
+
+// report records the result of a tool that the harness ran itself.
+func (m *Machine) report(request []byte, now abi.Time) (Ready, error) {
+	result := new(abi.ToolResult)
+	if err := decode(request, result); err != nil {
+		return malformed(err), nil
+	}
+	switch {
+	case result.ID == "":
+		return malformed(errors.New("a report needs the id of its call")), nil
+	case result.Code == abi.ToolApprovalDenied || result.ApprovalRequestSeq != 0 || result.ApprovalDecisionSeq != 0:
+		return malformed(errors.New("a report cannot speak of approvals")), nil
+	}
+	return m.oneWay(&abi.Event{Kind: abi.EventToolResult, Result: result}, now)
+}
+
+// wait parks the turn until its time has come or its signal is there.
+func (m *Machine) wait(request []byte, now abi.Time) (Ready, error) {
+	var req abi.WaitRequest
+	if err := decode(request, &req); err != nil {
+		return malformed(err), nil
+	}
+	if req.Until.IsZero() && req.Signal == "" {
+		return malformed(errors.New("wait for a time, a signal, or both")), nil
+	}
+	if r, ok := m.spend(); !ok {
+		return r, nil
+	}
+	w := Waiting{CallID: fmt.Sprintf("call-%d", m.effects), Until: req.Until, Signal: req.Signal}
+	staged, err := Stage(&abi.Event{
+		Kind: abi.EventWait, ExecutionID: m.opening.Execution, Time: m.stamp(now),
+		Cell: &abi.Cell{CallID: w.CallID, Until: w.Until, Signal: w.Signal},
+	})
+	if err != nil {
+		m.effects--
+		return invalid("the request cannot be recorded", err), nil
+	}
+	recorded, err := m.serve(&staged)
+	if err != nil {
+		return Ready{}, err
+	}
+	var r Ready
+	if !recorded {
+		r.Stage = []Staged{staged}
+	} else if len(m.record) > 0 {
+		if e := m.record[0].Event; e.Kind == abi.EventSignal && e.Cell != nil && e.Cell.CallID == w.CallID {
+			signal := m.take()
+			return m.replyWait(r, abi.WaitResponse{Signal: e.Cell.Signal, Payload: signal.Payload})
+		}
+	}
+	if err := m.goesOn("the end of " + w.CallID); err != nil {
+		return Ready{}, err
+	}
+	if w.Until.IsZero() || now.Before(w.Until.Time) {
+		r.Commit, r.Park = true, []Waiting{w}
+		return r, nil
+	}
+	at := m.stamp(now)
+	fired, err := Stage(&abi.Event{
+		Kind: abi.EventSignal, ExecutionID: m.opening.Execution, Time: at, Cell: &abi.Cell{CallID: w.CallID},
+	})
+	if err != nil {
+		return Ready{}, err
+	}
+	m.last = at
+	r.Stage = append(r.Stage, fired)
+	return m.replyWait(r, abi.WaitResponse{})
+}
+
+func (m *Machine) replyWait(r Ready, response abi.WaitResponse) (Ready, error) {
+	body, err := marshal(response)
+	if err != nil {
+		return Ready{}, err
+	}
+	r.Reply = &Reply{Body: body, Now: m.last, Seed: m.handOn()}
+	return r, nil
+}
