@@ -103,23 +103,32 @@ const (
 )
 
 func checkExec(req ExecRequest) error {
-	if n := len(req.Inputs); n > MaxInputs {
+	if err := CheckInputs(req.Inputs); err != nil {
+		return err
+	}
+	if req.Deadline < 0 {
+		return fmt.Errorf("%w: deadline %s", ErrInvalid, req.Deadline)
+	}
+	return checkConfig(req.Config)
+}
+
+// CheckInputs reports ErrInvalid for inputs that no turn takes. Exec does it too;
+// it is for those who make a session for its first input.
+func CheckInputs(inputs []abi.Message) error {
+	if n := len(inputs); n > MaxInputs {
 		return fmt.Errorf("%w: %d inputs: a turn takes at most %d", ErrInvalid, n, MaxInputs)
 	}
-	for i, m := range req.Inputs {
+	for i, m := range inputs {
 		switch n, err := messageBytes(m); {
 		case err != nil:
 			return fmt.Errorf("%w: input %d: %w", ErrInvalid, i+1, err)
 		case len(m.Parts) == 0:
 			return fmt.Errorf("%w: input %d has no parts", ErrInvalid, i+1)
 		case n > MaxInputBytes:
-			return fmt.Errorf("%w: input %d has %d bytes, at most %d are taken", ErrInvalid, i+1, n, MaxInputBytes)
+			return fmt.Errorf("%w: input %d has %d bytes as JSON, at most %d are taken", ErrInvalid, i+1, n, MaxInputBytes)
 		}
 	}
-	if req.Deadline < 0 {
-		return fmt.Errorf("%w: deadline %s", ErrInvalid, req.Deadline)
-	}
-	return checkConfig(req.Config)
+	return nil
 }
 
 // claim makes x the one turn of its session that runs in this host.

@@ -130,6 +130,9 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := host.CheckInputs(inputs); err != nil {
+		return err // before a session is made for them
+	}
 	req := host.ExecRequest{Inputs: inputs, Deadline: opts.deadline, Abandon: opts.abandon, Observe: a.update}
 	if opts.given("expect-seq") {
 		expect := abi.Seq(opts.expect)

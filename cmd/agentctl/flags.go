@@ -79,8 +79,8 @@ const (
 	// maxModule bounds what is read into memory; the engine has a tighter limit,
 	// and better words for it.
 	maxModule = 512 << 20
-	// maxInput is the host's bound for one input, known here so that a new
-	// session is not made for an input it cannot take.
+	// maxInput bounds what is read of an input: the host counts it as JSON, which
+	// is never shorter.
 	maxInput  = host.MaxInputBytes
 	maxConfig = 1 << 20
 )

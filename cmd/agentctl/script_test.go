@@ -304,7 +304,9 @@ func repeat(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(strings.Repeat(args[1], n)), 0o644))
+	text, err := strconv.Unquote(`"` + args[1] + `"`) // with Go's escapes
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(strings.Repeat(text, n)), 0o644))
 }
 
 // forge is `forge SESSION NAME`: a session NAME with the record of SESSION, in
