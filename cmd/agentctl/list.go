@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -14,8 +14,16 @@ import (
 )
 
 type listOptions struct {
-	limit int
-	token string
+	limit     int
+	token     string
+	harnesses []string
+	states    []string
+	model     string
+	parent    string
+	sort      string
+	reverse   bool
+	tree      bool
+	given     func(flag string) bool
 }
 
 func newListCommand(a *app) *cobra.Command {
@@ -25,27 +33,92 @@ func newListCommand(a *app) *cobra.Command {
 		Short: "List a project's sessions, newest first",
 		Long: `list shows a project's sessions, newest first: uid, name, harness, state of the last
 or open turn, ended turns, last seq, age. It lists all of them, page by page; with
---limit it stops early and says on stderr how to go on.`,
+--limit it stops early and says on stderr how to go on.
+
+--harness, --state, --model and --parent leave out all others. --harness and --state may
+be given several times. --tree puts forks below the session they grew from, 16 levels
+deep, further ones beside their parents; a session whose parent is left out stands at the
+left. --sort goes by name, harness and state from A to Z, by numbers and times from high
+to low.`,
 		Example: `  agentctl list
   agentctl list --limit 20
+  agentctl list --state interrupted --state failed
+  agentctl list --sort turns --limit 3
+  agentctl list --tree --harness echo
   agentctl list --project default --json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("limit") && opts.limit < 1 {
-				return usagef("--limit is %d; want 1 or more", opts.limit)
-			}
+			opts.given = cmd.Flags().Changed
 			return runList(cmd.Context(), a, opts)
 		},
 	}
-	cmd.Flags().IntVar(&opts.limit, "limit", 0, "stop after `N` sessions (default: all)")
-	cmd.Flags().Var(text(&opts.token, ""), "page-token", "go on where a list with --limit stopped: its `TOKEN`")
+	f := cmd.Flags()
+	f.IntVar(&opts.limit, "limit", 0, "stop after `N` sessions (default: all)")
+	f.Var(text(&opts.token, ""), "page-token", "go on where a list with --limit stopped: its `TOKEN`")
+	f.StringArrayVar(&opts.harnesses, "harness", nil, "only sessions of the harness `NAME`")
+	f.StringArrayVar(&opts.states, "state", nil, "only sessions in `STATE`: "+strings.ToLower(strings.Join(stateNames(), ", ")))
+	f.Var(text(&opts.model, ""), "model", "only sessions whose own model is `M`")
+	f.Var(text(&opts.parent, ""), "parent", "only forks of session `S`")
+	f.Var(text(&opts.sort, ""), "sort", "sort by `KEY`: "+strings.Join(sortNames(), ", ")+" (default: created)")
+	f.BoolVar(&opts.reverse, "reverse", false, "the other way round")
+	f.BoolVar(&opts.tree, "tree", false, "show forks below their parents")
 	return cmd
+}
+
+// execStates are the states that a session can be in.
+func execStates() []host.ExecState {
+	return []host.ExecState{
+		host.ExecPending, host.ExecRunning, host.ExecInterrupted,
+		host.ExecCompleted, host.ExecFailed, host.ExecCanceled,
+	}
+}
+
+func stateNames() []string {
+	var names []string
+	for _, s := range execStates() {
+		names = append(names, string(s))
+	}
+	return names
+}
+
+// ordered reports that the sessions are wanted in another order than the store's,
+// which takes all of them before the first can be shown.
+func (o *listOptions) ordered() bool { return o.sort != "" || o.reverse || o.tree }
+
+// filter checks the flags and is what they choose, but for the parent.
+func (o *listOptions) filter() (host.Filter, error) {
+	f := host.Filter{Harnesses: o.harnesses, Model: o.model}
+	for _, name := range o.states {
+		state := host.ExecState(strings.ToUpper(name))
+		if !slices.Contains(execStates(), state) {
+			return f, usagef("--state %q: want one of %s", name, strings.ToLower(strings.Join(stateNames(), ", ")))
+		}
+		f.States = append(f.States, state)
+	}
+	_, sortable := sortKeys()[o.sort]
+	switch {
+	case slices.Contains(o.harnesses, ""):
+		return f, usagef("--harness is empty; give it a value or leave it out")
+	case o.given("limit") && o.limit < 1:
+		return f, usagef("--limit is %d; want 1 or more", o.limit)
+	case o.sort != "" && !sortable:
+		return f, usagef("--sort %q: want one of %s", o.sort, strings.Join(sortNames(), ", "))
+	case o.tree && o.limit > 0:
+		return f, usagef("a tree is shown whole; leave --tree or --limit out")
+	case o.token != "" && o.ordered():
+		return f, usagef("pages are of sessions newest first; leave --page-token out, or --sort, --reverse and --tree")
+	}
+	return f, nil
 }
 
 // pageSize is how many sessions are asked for at a time.
 const pageSize = 500
 
 func runList(ctx context.Context, a *app, opts listOptions) error {
+	filter, err := opts.filter()
+	if err != nil {
+		return err
+	}
 	if dir, missing := a.noData(); missing {
 		if !a.json {
 			a.note("no sessions: there is no data in %q yet; agentctl exec --input \"hello\" makes some", dir)
@@ -53,125 +126,130 @@ func runList(ctx context.Context, a *app, opts listOptions) error {
 		return nil
 	}
 	return a.with(ctx, "", func(h *edge.Host) error {
-		t := table{most: a.columns, elastic: []int{1, 2}} // NAME, HARNESS
-		req := host.ListRequest{Project: a.project, Token: opts.token}
-		for left := opts.limit; ; {
-			req.Limit = pageSize
-			if opts.limit > 0 {
-				req.Limit = min(left, pageSize)
-			}
-			page, err := h.List(ctx, req)
-			if err != nil {
-				return err
-			}
-			a.page(&t, page.Sessions)
-			if err := a.flush(); err != nil {
-				return err
-			}
-			left -= len(page.Sessions)
-			req.Token = page.Next
-			switch {
-			case page.Next == "":
-				if !t.begun && !a.json {
-					a.note("no sessions in project %q; agentctl exec --input \"hello\" makes one", a.project)
-				}
-				return nil
-			case opts.limit > 0 && left <= 0:
-				a.note("there are more: agentctl list --limit %d --page-token %s", opts.limit, page.Next)
-				return nil
+		if opts.parent != "" {
+			if filter.Parent, err = h.Resolve(ctx, a.project, opts.parent); err != nil {
+				return fmt.Errorf("--parent: %w", err)
 			}
 		}
+		l := listing{app: a, opts: opts, table: table{most: a.columns, elastic: []int{1, 2}}} // NAME, HARNESS
+		req := host.ListRequest{Project: a.project, Token: opts.token, Filter: filter}
+		if opts.ordered() {
+			err = l.inOrder(ctx, h, req)
+		} else {
+			err = l.byPages(ctx, h, req)
+		}
+		if err == nil && l.shown == 0 && !a.json {
+			l.noteNone()
+		}
+		return err
 	})
 }
 
-func (a *app) page(t *table, sessions []host.Session) {
+// listing is one run of list.
+type listing struct {
+	*app
+	opts  listOptions
+	table table
+	shown int
+}
+
+// byPages shows sessions as the store has them.
+func (l *listing) byPages(ctx context.Context, h *edge.Host, req host.ListRequest) error {
+	for {
+		req.Limit = pageSize
+		if l.opts.limit > 0 {
+			req.Limit = min(l.opts.limit-l.shown, pageSize)
+		}
+		page, err := h.List(ctx, req)
+		if err != nil {
+			return err
+		}
+		rows := make([]listed, len(page.Sessions))
+		for i, s := range page.Sessions {
+			rows[i].Session = s
+		}
+		if err := l.show(rows); err != nil {
+			return err
+		}
+		req.Token = page.Next
+		switch {
+		case page.Next == "":
+			return nil
+		case l.opts.limit > 0 && l.shown >= l.opts.limit:
+			l.note("there are more: %s --page-token %s", l.again(), page.Next)
+			return nil
+		}
+	}
+}
+
+// listed is a session with its place in the tree.
+type listed struct {
+	host.Session
+	branch string
+	depth  int
+}
+
+type listedJSON struct {
+	sessionJSON
+	Depth int `json:"depth"`
+}
+
+// show writes a portion of the list.
+func (l *listing) show(sessions []listed) error {
+	header := []string{"SESSION", "NAME", "HARNESS", "STATE", "TURNS", "SEQ", "AGE"}
 	rows := make([][]string, 0, len(sessions))
 	for _, s := range sessions {
-		if a.json {
-			a.object(newSessionJSON(s))
-			continue
+		switch {
+		case l.json && l.opts.tree:
+			l.object(listedJSON{newSessionJSON(s.Session), s.depth})
+		case l.json:
+			l.object(newSessionJSON(s.Session))
+		default:
+			rows = append(rows, []string{
+				s.branch + string(s.UID), oneLine(s.Name), oneLine(s.Harness), string(s.State),
+				fmt.Sprint(s.Turns), fmt.Sprint(s.Head.Seq), age(l.now().Sub(s.Created)),
+			})
 		}
-		rows = append(rows, []string{
-			string(s.UID), oneLine(s.Name), oneLine(s.Harness), string(s.State),
-			fmt.Sprint(s.Turns), fmt.Sprint(s.Head.Seq), age(a.now().Sub(s.Created)),
-		})
 	}
 	if len(rows) > 0 {
-		a.data([]byte(t.format([]string{"SESSION", "NAME", "HARNESS", "STATE", "TURNS", "SEQ", "AGE"}, rows)))
+		l.data([]byte(l.table.format(header, rows)))
+	}
+	l.shown += len(sessions)
+	return l.flush()
+}
+
+func (l *listing) noteNone() {
+	switch o := l.opts; {
+	case len(o.harnesses)+len(o.states) > 0 || o.model != "" || o.parent != "":
+		l.note("no session of project %q is like that; %s shows all", l.project, l.agentctl("list"))
+	default:
+		l.note("no sessions in project %q; agentctl exec --input \"hello\" makes one", l.project)
 	}
 }
 
-// table formats rows in columns. It may be given its rows in portions: columns
-// then only grow wider.
-type table struct {
-	// most, unless 0, is the width of a line. What is too long for it is taken
-	// from the elastic columns, whose cells are then cut.
-	most    int
-	elastic []int
-
-	begun  bool
-	widths []int
-}
-
-func (t *table) format(header []string, rows [][]string) string {
-	if !t.begun {
-		t.begun, t.widths = true, make([]int, len(header))
-		rows = append([][]string{header}, rows...)
-	}
-	for _, row := range rows {
-		for i, cell := range row {
-			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+// again is the command line of this list, without its page.
+func (l *listing) again() string {
+	line := fmt.Sprintf("%s --limit %d", l.agentctl("list"), l.opts.limit)
+	add := func(flag string, values ...string) {
+		for _, v := range values {
+			if v != "" {
+				line += " --" + flag + " " + shellWord(v)
+			}
 		}
 	}
-	t.shrink()
-	var b strings.Builder
-	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			fmt.Fprintf(&line, "%-*s  ", t.widths[i], cut(cell, t.widths[i]))
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-	return b.String()
+	add("harness", l.opts.harnesses...)
+	add("state", l.opts.states...)
+	add("model", l.opts.model)
+	add("parent", l.opts.parent)
+	return line
 }
 
-// shrink makes the elastic columns narrower until a line fits, but not so narrow
-// that nothing is to be seen.
-func (t *table) shrink() {
-	const gap, least = 2, 8
-	if t.most == 0 {
-		return
-	}
-	over := gap*(len(t.widths)-1) - t.most
-	for _, w := range t.widths {
-		over += w
-	}
-	for _, i := range t.elastic {
-		if give := min(over, t.widths[i]-least); give > 0 {
-			t.widths[i] -= give
-			over -= give
-		}
-	}
-}
+var plainWord = regexp.MustCompile(`^[a-zA-Z0-9._/:@%+=,-]+$`)
 
-// cut is a cell of at most width characters.
-func cut(cell string, width int) string {
-	if runes := []rune(cell); len(runes) > width {
-		return string(runes[:width-1]) + "…"
+// shellWord is s as a shell takes it for one word.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
 	}
-	return cell
-}
-
-// age is d in its largest whole unit.
-func age(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < day:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d/day))
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
