@@ -50,7 +50,7 @@ func (t *Turn) DecodeConfig(v any) error {
 }
 
 func configError(err error) error {
-	return &abi.Error{Code: abi.CodeInvalidArgument, Description: "config: " + err.Error()}
+	return &abi.Error{Code: abi.CodeInvalidArgument, Description: "config: " + abi.JSONProblem(err)}
 }
 
 // Limits are the bounds of this turn, zero where the host names none.

@@ -166,7 +166,7 @@ func TestChatErrors(t *testing.T) {
 		err    string
 	}{
 		{``, nil, "chat: the turn has no input"},
-		{`{"sytem":"x"}`, []string{"hi"}, `config: json: unknown field "sytem"`},
+		{`{"sytem":"x"}`, []string{"hi"}, `config: unknown field "sytem"`},
 		{`{"max_messages":0}`, []string{"hi"}, "config: max_messages and max_bytes must be positive"},
 		{`{"max_bytes":-1}`, []string{"hi"}, "config: max_messages and max_bytes must be positive"},
 	}

@@ -29,7 +29,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"strings"
 	"time"
 
@@ -195,30 +194,9 @@ func parse(text []byte) (line, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
-		return line{}, fmt.Errorf("%s; want an object with text, chunks, delay_ms, error, hang or usage", problem(err))
+		return line{}, fmt.Errorf("%s; want an object with text, chunks, delay_ms, error, hang or usage", abi.JSONProblem(err))
 	}
 	return s.check()
-}
-
-// problem is what is wrong with a line, in the words of JSON rather than Go.
-func problem(err error) string {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
-		return strings.TrimPrefix(err.Error(), "json: ")
-	}
-	name, want := wrong.Field, "an object"
-	if name == "" {
-		name = "the line"
-	}
-	switch wrong.Type.Kind() {
-	case reflect.String:
-		want = "a string"
-	case reflect.Bool:
-		want = "true or false"
-	case reflect.Int64:
-		want = "a whole number"
-	}
-	return fmt.Sprintf("%s is of type %s; want %s", name, wrong.Value, want)
 }
 
 func (s source) check() (line, error) {

@@ -171,7 +171,7 @@ func TestNew_Refuses(t *testing.T) {
 		{"hang a word", `{"hang":"yes"}`, "hang is of type string; want true or false; " + fields},
 		{"half a millisecond", `{"text":"a","delay_ms":0.5}`, "delay_ms is of type number 0.5; want a whole number; " + fields},
 		{"usage a list", `{"text":"a","usage":[]}`, "usage is of type array; want an object; " + fields},
-		{"a list", `[]`, "the line is of type array; want an object; " + fields},
+		{"a list", `[]`, "the value is of type array; want an object; " + fields},
 		{"nothing", `{}`, "no answer; want text, chunks as a list, error, or hang"},
 		{"only a delay", `{"delay_ms":5}`, "no answer"},
 		{"chunks without text", `{"chunks":2}`, "no text to cut"},
