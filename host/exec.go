@@ -366,14 +366,25 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	end := turn.End{Reason: out.Reason, Err: out.Err, Fuel: out.Fuel}
 	var image *journal.Image
 	if out.Reason == abi.ReasonCompleted {
-		if image, err = x.host.snapshot(ctx, inc, x.base); err != nil {
+		if end.Root, image, err = x.reached(ctx, inc); err != nil {
 			return Execution{}, x.giveUp(err)
-		}
-		if image != nil {
-			end.Root = image.Root()
 		}
 	}
 	return x.finish(end, image)
+}
+
+// reached is the root of what a completed turn has led to, and its image if the
+// next turn begins from there.
+func (x *execution) reached(ctx context.Context, inc runtimes.Incarnation) (abi.Digest, *journal.Image, error) {
+	if !x.module.desc.Harness.HoldsMemory() {
+		root, err := x.host.snapshotRoot(ctx, inc, x.base)
+		return root, nil, err
+	}
+	image, err := x.host.snapshot(ctx, inc, x.base)
+	if image == nil || err != nil {
+		return abi.Digest{}, nil, err
+	}
+	return image.Root(), image, nil
 }
 
 // firstSeed is what the run of a turn begins with: the seed of its start, or of

@@ -263,7 +263,8 @@ func (x *execution) giveUp(cause error) error {
 }
 
 // finish ends the turn: its END becomes durable with all that is staged and with
-// its image (M4), and only then is it shown.
+// the image, if any, that the next turn begins from (M4), and only then is it
+// shown.
 func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error) {
 	ready, err := x.machine.Finish(end, x.now())
 	if err != nil {
@@ -273,15 +274,11 @@ func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error
 		return Execution{}, err
 	}
 	last := ready.Stage[len(ready.Stage)-1].Event
-	saved := image
-	if !x.module.desc.Harness.HoldsMemory() {
-		saved = nil // its next turn begins from the golden image
-	}
-	err = x.commit(ready.Stage, saved, func(s *summary, head journal.Head) {
+	err = x.commit(ready.Stage, image, func(s *summary, head journal.Head) {
 		s.Open, s.Closed = 0, head.Seq
 		s.State, s.Reason = last.End.State, last.Cell.Reason
 		s.Turns, s.ModelCalls = int64(last.Cell.Turn), int64(last.Cell.ModelCalls)
-		if saved != nil {
+		if image != nil {
 			s.Root = last.Cell.Root
 		}
 		if x.cloned && x.startSeq > s.Forked && last.End.State == abi.StateCompleted {
@@ -291,8 +288,8 @@ func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error
 	if err != nil {
 		return Execution{}, x.giveUp(err)
 	}
-	if saved != nil {
-		x.host.images.put(saved)
+	if image != nil {
+		x.host.images.put(image)
 	}
 	if err := x.fault("ended"); err != nil {
 		return Execution{}, err

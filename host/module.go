@@ -67,7 +67,7 @@ func (h *Host) place(ctx context.Context, m *module, code runtimes.Module, runti
 			continue
 		}
 		if has.MemorySnapshot || has.Reexecutable {
-			if m.golden, err = h.image(nil, desc.Golden); err != nil {
+			if m.golden, err = h.journal.NewImage(nil, imageSpec(desc.Golden)); err != nil {
 				return fmt.Errorf("harness %q: golden image: %w", code.Name, err)
 			}
 		}
@@ -141,13 +141,13 @@ func (p imagePages) ReadPage(index uint32, dst []byte) error {
 	return p.journal.ReadPage(p.image, index, dst)
 }
 
-// image hashes an image that a runtime gave, as a change of base.
-func (h *Host) image(base *journal.Image, img runtimes.Image) (*journal.Image, error) {
+// imageSpec is an image that a runtime gave, as the journal takes it.
+func imageSpec(img runtimes.Image) journal.ImageSpec {
 	spec := journal.ImageSpec{Size: img.Size, Globals: img.Globals, Clock: img.Clock, Changed: img.Changed}
 	if img.Pages != nil {
 		spec.Read = img.Pages.ReadPage
 	}
-	return h.journal.NewImage(base, spec)
+	return spec
 }
 
 // snapshot is the image of an incarnation that has completed a turn from base,
@@ -161,7 +161,20 @@ func (h *Host) snapshot(ctx context.Context, inc runtimes.Incarnation, base *jou
 	if err != nil {
 		return nil, err
 	}
-	return h.image(base, img)
+	return h.journal.NewImage(base, imageSpec(img))
+}
+
+// snapshotRoot is the root of snapshot's image, for those who need no more.
+func (h *Host) snapshotRoot(ctx context.Context, inc runtimes.Incarnation, base *journal.Image) (abi.Digest, error) {
+	s, ok := inc.(runtimes.Snapshotter)
+	if !ok || base == nil {
+		return abi.Digest{}, nil
+	}
+	img, err := s.Snapshot(ctx)
+	if err != nil {
+		return abi.Digest{}, err
+	}
+	return h.journal.ImageRoot(base, imageSpec(img))
 }
 
 // loadImage finds the image of a root: a module's golden one, one in use, or a

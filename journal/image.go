@@ -66,6 +66,22 @@ type ImageSpec struct {
 // base is nil, as spec says. It reads and hashes only the changed pages, and
 // writes nothing. It keeps nothing of spec.
 func (j *Journal) NewImage(base *Image, spec ImageSpec) (*Image, error) {
+	return j.newImage(base, spec, true)
+}
+
+// ImageRoot is the root of the image that NewImage would make. It costs less,
+// because no page is kept.
+func (j *Journal) ImageRoot(base *Image, spec ImageSpec) (abi.Digest, error) {
+	im, err := j.newImage(base, spec, false)
+	if err != nil {
+		return abi.Digest{}, err
+	}
+	return im.root, nil
+}
+
+// newImage makes an image. Unless it keeps its new pages, it has a root and is
+// of no other use.
+func (j *Journal) newImage(base *Image, spec ImageSpec, keep bool) (*Image, error) {
 	if err := spec.check(); err != nil {
 		return nil, fmt.Errorf("new image: %w", err)
 	}
@@ -77,7 +93,7 @@ func (j *Journal) NewImage(base *Image, spec ImageSpec) (*Image, error) {
 		from = &base.tree
 	}
 	pages := uint32(spec.Size / abi.PageSize)
-	r := rebuild{base: from, pages: pages, changed: spec.Changed, read: spec.Read}
+	r := rebuild{base: from, pages: pages, changed: spec.Changed, read: spec.Read, keep: keep}
 	root, err := r.run()
 	if err != nil {
 		return nil, fmt.Errorf("new image: %w", err)

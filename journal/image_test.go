@@ -108,6 +108,9 @@ func newImage(t testing.TB, j *Journal, base *Image, spec ImageSpec) *Image {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if root, err := j.ImageRoot(base, spec); err != nil || root != im.Root() {
+		t.Fatalf("ImageRoot gives %v, %v; NewImage has made %v", root, err, im.Root())
+	}
 	return im
 }
 

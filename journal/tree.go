@@ -279,6 +279,7 @@ type rebuild struct {
 	changed []uint32 // those not read yet
 	read    func(page uint32, dst []byte) error
 	buf     *[abi.PageSize]byte // the next page
+	keep    bool                // the new pages
 	differ  int                 // pages that are not the base's
 }
 
@@ -346,8 +347,10 @@ func (r *rebuild) leaf(base *pageNode, page uint32) (*pageNode, error) {
 	}
 	r.differ++
 	nd := &pageNode{hash: hash}
-	nd.page.Store(r.buf)
-	r.buf = nil
+	if r.keep {
+		nd.page.Store(r.buf)
+		r.buf = nil
+	}
 	return nd, nil
 }
 

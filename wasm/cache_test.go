@@ -42,7 +42,9 @@ func TestLoadFromTheCache(t *testing.T) {
 	if reads != 0 {
 		t.Errorf("with a cache the code was read %d times", reads)
 	}
-	facts := func(c *Compiled) []any { return []any{c.Size(), c.Imports(), c.start, c.minimum, c.types, c.Golden().Globals} }
+	facts := func(c *Compiled) []any {
+		return []any{c.Size(), c.Imports(), c.start, c.minimum, c.types, c.Golden().Globals}
+	}
 	if diff := cmp.Diff(facts(first), facts(again)); diff != "" {
 		t.Errorf("from the cache (-first +again):\n%s", diff)
 	}
