@@ -138,9 +138,13 @@ func (o *output) record(r host.Record) {
 }
 
 // row is a record as a row: its position, its kind, and what it says.
-func (o *output) row(r host.Record) string {
+func (o *output) row(r host.Record) string { return o.rowOf(r, eventText(r.Event)) }
+
+// rowOf is row where text is what the record says.
+func (o *output) rowOf(r host.Record, text string) string {
 	const kindWidth = len(abi.EventExecutionStart)
-	s, text := o.outStyle, oneLine(o.fitting(eventText(r.Event)))
+	s := o.outStyle
+	text = oneLine(o.fitting(text))
 	if r.Event.End != nil && r.Event.End.State == abi.StateFailed {
 		text = s.bad + text + s.reset
 	}

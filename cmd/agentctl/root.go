@@ -72,6 +72,7 @@ Environment:
 		newListCommand(a),
 		newGetCommand(a),
 		newShowCommand(a),
+		newDiffCommand(a),
 		newReplayCommand(a),
 		newForkCommand(a),
 		newResumeCommand(a),
