@@ -377,13 +377,15 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 // next turn begins from there.
 func (x *execution) reached(ctx context.Context, inc runtimes.Incarnation) (abi.Digest, *journal.Image, error) {
 	if !x.module.desc.Harness.HoldsMemory() {
-		root, err := x.host.snapshotRoot(ctx, inc, x.base)
+		root, changed, err := x.host.snapshotRoot(ctx, inc, x.base)
+		x.pages = changed
 		return root, nil, err
 	}
 	image, err := x.host.snapshot(ctx, inc, x.base)
 	if image == nil || err != nil {
 		return abi.Digest{}, nil, err
 	}
+	x.pages = image.Changed(x.base)
 	return image.Root(), image, nil
 }
 

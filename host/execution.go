@@ -29,6 +29,7 @@ type execution struct {
 	started  abi.Time // of EXECUTION_START
 	startSeq abi.Seq
 	recovers bool
+	pages    int // that the turn has changed, once it completed
 	fence    abi.Fence
 	stream   *stream
 
@@ -298,17 +299,8 @@ func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error
 		"state", last.End.State, "reason", last.Cell.Reason, "fuel", end.Fuel)
 	return Execution{
 		ID: x.spec.Execution, State: last.End.State, Reason: last.Cell.Reason,
-		Err: last.End.Error, Root: last.Cell.Root, Fuel: end.Fuel, Pages: changedPages(x.base, image),
+		Err: last.End.Error, Root: last.Cell.Root, Fuel: end.Fuel, Pages: x.pages,
 	}, nil
-}
-
-// changedPages is how many pages of base a turn changed to reach image, if it
-// did.
-func changedPages(base, image *journal.Image) int {
-	if image == nil || image == base {
-		return 0
-	}
-	return image.Changed()
 }
 
 // fault is where a test lets the process die: nothing is appended after it.

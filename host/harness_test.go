@@ -124,23 +124,25 @@ func TestPushHarness(t *testing.T) {
 	}
 }
 
-// A harness's cost shows in the pages a turn changes.
+// A harness's cost shows in the pages a turn changes, whether they are saved or
+// not.
 func TestExecutionPages(t *testing.T) {
 	r := newRig(t).open()
-	s := r.create("counter")
-	run := func(input string) host.Execution {
+	run := func(name, input string) host.Execution {
 		t.Helper()
-		e, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: say(input)})
+		e, err := r.Exec(t.Context(), host.ExecRequest{Session: r.create(name).UID, Inputs: say(input)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
 	const many = 1000
-	if e := run("3"); e.Pages < 1 || e.Pages > many {
-		t.Errorf("a turn changed %d pages", e.Pages)
+	for _, name := range []string{"echo", "counter"} {
+		if e := run(name, "3"); e.Pages < 1 || e.Pages > many {
+			t.Errorf("a turn of %s changed %d pages", name, e.Pages)
+		}
 	}
-	if e := run("not a number"); e.State != abi.StateFailed || e.Pages != 0 {
+	if e := run("counter", "not a number"); e.State != abi.StateFailed || e.Pages != 0 {
 		t.Errorf("a failed turn, %s, changed %d pages", e.State, e.Pages)
 	}
 }

@@ -164,15 +164,16 @@ func (h *Host) snapshot(ctx context.Context, inc runtimes.Incarnation, base *jou
 	return h.journal.NewImage(base, imageSpec(img))
 }
 
-// snapshotRoot is the root of snapshot's image, for those who need no more.
-func (h *Host) snapshotRoot(ctx context.Context, inc runtimes.Incarnation, base *journal.Image) (abi.Digest, error) {
+// snapshotRoot is the root of snapshot's image, and how many pages the turn has
+// changed, for those who need no more.
+func (h *Host) snapshotRoot(ctx context.Context, inc runtimes.Incarnation, base *journal.Image) (abi.Digest, int, error) {
 	s, ok := inc.(runtimes.Snapshotter)
 	if !ok || base == nil {
-		return abi.Digest{}, nil
+		return abi.Digest{}, 0, nil
 	}
 	img, err := s.Snapshot(ctx)
 	if err != nil {
-		return abi.Digest{}, err
+		return abi.Digest{}, 0, err
 	}
 	return h.journal.ImageRoot(base, imageSpec(img))
 }

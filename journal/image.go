@@ -43,9 +43,13 @@ func (im *Image) Globals() []abi.Global { return im.row.globals }
 // Clock is the cell's clock in nanoseconds.
 func (im *Image) Clock() int64 { return im.row.clock }
 
-// Changed is how many pages differ from those of the image it was made from; 0
-// if it was loaded.
-func (im *Image) Changed() int { return im.changed }
+// Changed is how many pages differ from those of base, of which im was made.
+func (im *Image) Changed(base *Image) int {
+	if im == base {
+		return 0 // nothing had changed, and its own count is about another base
+	}
+	return im.changed
+}
 
 // ImageSpec describes a new image by what differs from another one.
 type ImageSpec struct {
@@ -69,14 +73,14 @@ func (j *Journal) NewImage(base *Image, spec ImageSpec) (*Image, error) {
 	return j.newImage(base, spec, true)
 }
 
-// ImageRoot is the root of the image that NewImage would make. It costs less,
-// because no page is kept.
-func (j *Journal) ImageRoot(base *Image, spec ImageSpec) (abi.Digest, error) {
+// ImageRoot is the root of the image that NewImage would make, and how many
+// pages it has changed. It costs less, because no page is kept.
+func (j *Journal) ImageRoot(base *Image, spec ImageSpec) (root abi.Digest, changed int, err error) {
 	im, err := j.newImage(base, spec, false)
 	if err != nil {
-		return abi.Digest{}, err
+		return abi.Digest{}, 0, err
 	}
-	return im.root, nil
+	return im.root, im.Changed(base), nil
 }
 
 // newImage makes an image. Unless it keeps its new pages, it has a root and is

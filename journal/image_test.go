@@ -108,8 +108,9 @@ func newImage(t testing.TB, j *Journal, base *Image, spec ImageSpec) *Image {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if root, err := j.ImageRoot(base, spec); err != nil || root != im.Root() {
-		t.Fatalf("ImageRoot gives %v, %v; NewImage has made %v", root, err, im.Root())
+	root, changed, err := j.ImageRoot(base, spec)
+	if err != nil || root != im.Root() || changed != im.Changed(base) {
+		t.Fatalf("ImageRoot gives %v, %d, %v; NewImage has made %v, %d", root, changed, err, im.Root(), im.Changed(base))
 	}
 	return im
 }
@@ -242,8 +243,8 @@ func (r *imageRun) add(t *rapid.T, base *knownImage, m mem, more ...uint32) {
 	if from != nil && from.root == im.root && from != im {
 		t.Fatal("an equal image is not its base")
 	}
-	if want := len(m.changedFrom(was)); im != from && im.Changed() != want {
-		t.Fatalf("%d pages changed, want %d", im.Changed(), want)
+	if want := len(m.changedFrom(was)); im.Changed(from) != want {
+		t.Fatalf("%d pages changed, want %d", im.Changed(from), want)
 	}
 	r.images = append(r.images, knownImage{im: im, m: m})
 }
