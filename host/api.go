@@ -11,11 +11,13 @@ import (
 type ExecState string
 
 // The states. INTERRUPTED is derived when read: a turn is open and no process
-// runs it.
+// runs it. AWAITING is the same for a turn that is parked: it waits for a decision,
+// a time or a signal.
 const (
 	ExecPending     ExecState = "PENDING"
 	ExecRunning     ExecState = "RUNNING"
 	ExecInterrupted ExecState = "INTERRUPTED"
+	ExecAwaiting    ExecState = "AWAITING"
 	ExecCompleted   ExecState = "COMPLETED"
 	ExecFailed      ExecState = "FAILED"
 	ExecCanceled    ExecState = "CANCELED"
@@ -54,6 +56,8 @@ type Session struct {
 	Closed abi.Seq
 	// Root is the memory root that the next turn begins from.
 	Root abi.Digest
+	// Waiting is what the open turn is parked for, if it is.
+	Waiting []Waiting
 }
 
 // CreateRequest asks for a new session.
@@ -114,7 +118,8 @@ type Delta struct {
 	Done      bool
 }
 
-// Execution is how a turn ended.
+// Execution is how a turn ended. A turn that is parked has not: State is empty and
+// Waiting says what for.
 type Execution struct {
 	Session Session
 	ID      abi.ExecutionID
@@ -125,7 +130,8 @@ type Execution struct {
 	Fuel    uint64
 	// Pages is how many pages of memory (abi.PageSize) a COMPLETED turn
 	// changed, where its runtime has images.
-	Pages int
+	Pages   int
+	Waiting []Waiting
 }
 
 // ForkRequest asks for children of a session.

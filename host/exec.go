@@ -26,6 +26,14 @@ var errDeadline = errors.New("deadline passed")
 // as CANCELED.
 func (h *Host) Exec(ctx context.Context, req ExecRequest) (Execution, error) {
 	x, err := h.open(ctx, req)
+	if errors.Is(err, errParked) {
+		// Nothing it waits for is there: nothing is run, nothing written.
+		r, err := h.row(req.Session)
+		if err != nil {
+			return Execution{}, err
+		}
+		return Execution{Session: h.show(r), ID: r.sum.Execution, Waiting: r.sum.Waiting}, nil
+	}
 	if err != nil {
 		return Execution{}, fmt.Errorf("exec: %w", err)
 	}
@@ -71,6 +79,10 @@ func (h *Host) open(ctx context.Context, req ExecRequest) (_ *execution, err err
 		return nil, fmt.Errorf("session %s: %w: it is at seq %d, not %d", r.UID, ErrConflict, r.Head.Seq, *req.Expect)
 	}
 	switch {
+	case parked(r.sum.Waiting, h.cfg.Now()) && len(req.Inputs) > 0 && !req.Abandon:
+		return nil, fmt.Errorf("session %s: %w since seq %d and parked: settle what it waits for or abandon it first", r.UID, ErrOpenTurn, r.sum.Open)
+	case parked(r.sum.Waiting, h.cfg.Now()) && !req.Abandon:
+		return nil, errParked
 	case r.sum.Open != 0 && len(req.Inputs) > 0 && !req.Abandon:
 		return nil, fmt.Errorf("session %s: %w since seq %d: recover or abandon it first", r.UID, ErrOpenTurn, r.sum.Open)
 	case r.sum.Open == 0 && len(req.Inputs) == 0 && !req.Abandon:
@@ -82,6 +94,7 @@ func (h *Host) open(ctx context.Context, req ExecRequest) (_ *execution, err err
 		return nil, err
 	}
 	x.head, x.sum, x.fence = r.Head, r.sum, r.Head.Fence+1
+	x.sum.Waiting = nil
 	x.stream = newStream(h, x.uid, req.Observe)
 	if r.sum.Open != 0 {
 		err = x.reopen(req.Abandon)
@@ -181,7 +194,7 @@ func (x *execution) begin(r row, req ExecRequest) error {
 		// Records never go back in time, whatever the machine's clock does.
 		now = later(now, r.sum.Updated)
 	}
-	limits := h.cfg.Limits
+	limits, grants := h.cfg.Limits, h.grants()
 	count := abi.Int64(len(req.Inputs))
 	desc := x.module.desc
 	start := &abi.Event{
@@ -208,7 +221,17 @@ func (x *execution) begin(r row, req ExecRequest) error {
 			return fmt.Errorf("%w: input %d: %w", ErrInvalid, i+1, err)
 		}
 	}
-	response, err := turn.StartResponse(start, inputs)
+	var granted []byte
+	if len(grants) > 0 {
+		if granted, err = abi.MarshalLossless(grantList{grants}); err != nil {
+			return fmt.Errorf("granted tools: %w", err)
+		}
+		start.Cell.Tools = abi.DigestOf(granted)
+		if grants, err = parseGrants(granted); err != nil {
+			return err
+		}
+	}
+	response, err := turn.StartResponse(start, inputs, definitions(grants))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -225,9 +248,12 @@ func (x *execution) begin(r row, req ExecRequest) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
+		if e == start && granted != nil {
+			s.Blobs = append(s.Blobs, granted)
+		}
 		staged = slices.Insert(staged, i, s)
 	}
-	x.opening(start, response, now)
+	x.opening(start, response, now, grants)
 	x.sum.Open, x.sum.Execution, x.sum.Updated = x.startSeq, id, now
 	x.machine = turn.New(x.spec, turn.Live, nil)
 	x.stage(staged)
@@ -247,12 +273,12 @@ func createEvent(r row, d runtimes.Description) *abi.Event {
 }
 
 // opening takes over what EXECUTION_START says of the turn.
-func (x *execution) opening(start *abi.Event, response []byte, last abi.Time) {
+func (x *execution) opening(start *abi.Event, response []byte, last abi.Time, grants []abi.ToolGrant) {
 	x.seed, x.cloned = start.Cell.Seed, start.Cell.Cloned
 	x.started = start.Time
 	x.spec = turn.Opening{
 		Execution: start.ExecutionID, Time: last, Start: response,
-		Model: start.Cell.Model, Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
+		Model: start.Cell.Model, Tools: byName(grants), Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
 		Turn: x.sum.Turns, ModelCalls: x.sum.ModelCalls,
 	}
 }
@@ -266,7 +292,7 @@ func (x *execution) reopen(abandon bool) error {
 	if err != nil {
 		return err
 	}
-	t, err := readTurn(records)
+	t, err := h.readTurn(records)
 	if err != nil {
 		return fmt.Errorf("open turn at seq %d: %w", x.sum.Open, asDivergence(err))
 	}
@@ -274,12 +300,15 @@ func (x *execution) reopen(abandon bool) error {
 		if err := h.knowsModel(t.start.Event.Cell.Model); err != nil {
 			return fmt.Errorf("open turn at seq %d: %w: recover it where that model is, or abandon it", x.sum.Open, err)
 		}
+		if err := h.hasTools(t.grants); err != nil {
+			return fmt.Errorf("open turn at seq %d: %w: recover it where that tool is, or abandon it", x.sum.Open, err)
+		}
 	}
 	if x.base, err = h.loadImage(x.module, t.start.Event.Cell.BaseRoot); err != nil {
 		return err
 	}
 	x.startSeq, x.recovers = x.sum.Open, true
-	x.opening(t.start.Event, t.response, t.opened)
+	x.opening(t.start.Event, t.response, t.opened, t.grants)
 	x.machine = turn.New(x.spec, turn.Live, t.rest)
 	return nil
 }
@@ -289,12 +318,13 @@ type recordedTurn struct {
 	start    turn.Recorded
 	response []byte   // the Start response, rebuilt
 	opened   abi.Time // of the last opening record
+	grants   []abi.ToolGrant
 	rest     []turn.Recorded
 }
 
 // readTurn splits the records of a turn, which begin with its EXECUTION_START.
 // It checks that the Start response can be rebuilt as it was.
-func readTurn(records []turn.Recorded) (recordedTurn, error) {
+func (h *Host) readTurn(records []turn.Recorded) (recordedTurn, error) {
 	var t recordedTurn
 	if len(records) == 0 || records[0].Event.Kind != abi.EventExecutionStart {
 		return t, fmt.Errorf("no %s record stands there: %w", abi.EventExecutionStart, journal.ErrCorrupt)
@@ -319,7 +349,10 @@ func readTurn(records []turn.Recorded) (recordedTurn, error) {
 		inputs[i], t.opened = in.Event, in.Event.Time
 	}
 	var err error
-	if t.response, err = turn.StartResponse(start, inputs); err != nil {
+	if t.grants, err = h.readGrants(start.Cell.Tools); err != nil {
+		return t, fmt.Errorf("seq %d: %w", t.start.Seq, err)
+	}
+	if t.response, err = turn.StartResponse(start, inputs, definitions(t.grants)); err != nil {
 		return t, err
 	}
 	if got := abi.DigestOf(t.response); got != start.Cell.StartDigest {
@@ -360,6 +393,10 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	t := runtimes.Turn{Execution: x.spec.Execution, Start: x.started.Time, Limits: x.spec.Limits, Cloned: x.cloned}
 	copy(t.Seed[:], firstSeed(x.machine, x.seed))
 	out, err := inc.Run(ctx, t, x)
+	if errors.Is(err, errParked) && !x.failed() {
+		x.host.log.Info("turn parked", "session", x.uid, "execution", x.spec.Execution)
+		return Execution{ID: x.spec.Execution, Waiting: x.parkedFor()}, nil
+	}
 	if err != nil {
 		return x.interrupted(ctx, err, deadline)
 	}

@@ -60,6 +60,7 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 		x.host.log.Debug("harness log", "session", x.uid, "execution", x.spec.Execution, "bytes", len(request))
 	}
 	ready, err := x.machine.Call(op, request, x.now())
+	var done chan toolDone // of tool calls under way
 	for {
 		if err != nil {
 			return runtimes.Response{}, asDivergence(err)
@@ -79,8 +80,27 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 			ready, err = x.machine.Completed(answer, x.now())
 		case ready.History != nil:
 			return x.history(ready.History)
-		default:
+		case ready.Park != nil:
+			return runtimes.Response{}, errParked
+		case ready.Reply != nil:
 			return response(ready.Reply), nil
+		default:
+			if done == nil {
+				done = make(chan toolDone, abi.MaxToolCalls)
+			}
+			x.callTools(ctx, ready.Tools, done)
+			select {
+			case <-ctx.Done():
+				return runtimes.Response{}, context.Cause(ctx)
+			case d := <-done:
+				if ctx.Err() != nil {
+					return runtimes.Response{}, context.Cause(ctx)
+				}
+				if err := x.fault("answered"); err != nil {
+					return runtimes.Response{}, err
+				}
+				ready, err = x.machine.ToolDone(d.id, d.outcome, x.now())
+			}
 		}
 	}
 }
@@ -116,7 +136,11 @@ func (x *execution) act(ready turn.Ready) error {
 		}
 	}
 	if ready.Commit || x.heavy() {
-		if err := x.commit(nil, nil, nil); err != nil {
+		var closing func(*summary, journal.Head)
+		if ready.Park != nil {
+			closing = func(s *summary, _ journal.Head) { s.Waiting = waitingOf(ready.Park) }
+		}
+		if err := x.commit(nil, nil, closing); err != nil {
 			return err
 		}
 		return x.fault("committed")
@@ -232,6 +256,13 @@ func (x *execution) flush() {
 	}
 }
 
+// parkedFor is what the turn waits for.
+func (x *execution) parkedFor() []Waiting {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.sum.Waiting
+}
+
 // seal ends all appending, and waits for one that is under way.
 func (x *execution) seal() {
 	x.mu.Lock()
@@ -276,7 +307,7 @@ func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error
 	}
 	last := ready.Stage[len(ready.Stage)-1].Event
 	err = x.commit(ready.Stage, image, func(s *summary, head journal.Head) {
-		s.Open, s.Closed = 0, head.Seq
+		s.Open, s.Closed, s.Waiting = 0, head.Seq, nil
 		s.State, s.Reason = last.End.State, last.Cell.Reason
 		s.Turns, s.ModelCalls = int64(last.Cell.Turn), int64(last.Cell.ModelCalls)
 		if image != nil {

@@ -87,6 +87,27 @@ func (h *Host) fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 	return sessions, nil
 }
 
+// needImage sees to it that the image of a closed point is stored. An imported
+// session comes with that of its head alone; the others are reached by running
+// its turns again.
+func (h *Host) needImage(ctx context.Context, r row, at abi.Seq, root abi.Digest) error {
+	if !r.meta.HoldsMemory || root == r.meta.GoldenRoot {
+		return nil
+	}
+	if _, err := h.journal.LoadImage(root); !errors.Is(err, journal.ErrNotFound) {
+		return err
+	}
+	c := checker{host: h, row: r, out: new(Verification)}
+	c.row.Head.Seq = at
+	if err := c.reexecute(ctx); err != nil {
+		return fmt.Errorf("image of seq %d: %w", at, err)
+	}
+	if got := c.image.Root(); got != root {
+		return fmt.Errorf("image of seq %d: %w: its root is %s, the turns reach %s", at, ErrDivergence, root.Short(), got.Short())
+	}
+	return h.journal.SaveImage(ctx, c.image)
+}
+
 // takenName is ErrExists with the first of the names that the project has.
 func (h *Host) takenName(project string, names []string) error {
 	for _, name := range names {
@@ -143,6 +164,7 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 		updated abi.Time
 		sum     summary // of the open turn, if at lies in one
 		inside  bool    // of a turn whose start is not found yet
+		waiting waitings
 	)
 	for rec, err := range h.journal.ReadReverse(r.UID, at, 1) {
 		if err != nil {
@@ -166,7 +188,7 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 				return summary{}, fmt.Errorf("%w: seq %d is in the opening of a turn: fork at seq %d or later", ErrMidTurn, at, first)
 			}
 			inside = false
-			sum = summary{Open: rec.Seq, Execution: e.ExecutionID, Root: e.Cell.BaseRoot}
+			sum = summary{Open: rec.Seq, Execution: e.ExecutionID, Root: e.Cell.BaseRoot, Waiting: waiting.list}
 		case e.Kind == abi.EventEnd:
 			sum.Updated = updated
 			sum.Closed, sum.State, sum.Reason = rec.Seq, e.End.State, e.Cell.Reason
@@ -175,8 +197,9 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 				sum.Execution, sum.Root = e.ExecutionID, endRoot(r.meta, e.Cell.Root)
 			}
 			return sum, nil
-		case sum.Open == 0 && e.Kind != abi.EventLifecycle:
+		case sum.Open == 0 && (e.Kind != abi.EventLifecycle || e.Lifecycle.Kind == abi.LifecycleResume):
 			inside = true
+			waiting.before(e)
 		case sum.Open != 0 && e.Kind == abi.EventLifecycle: // CREATE
 			sum.Updated = updated
 			return sum, nil
@@ -191,7 +214,7 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 // closedSummary is the summary of a session at its last closed point, also while
 // a turn is open behind it: State, Reason, counts and Root change only at an END.
 func closedSummary(s summary) summary {
-	s.Execution, s.Open = "", 0
+	s.Execution, s.Open, s.Waiting = "", 0, nil
 	return s
 }
 

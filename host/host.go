@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -84,6 +85,9 @@ type Config struct {
 	// names none; it must be in Models.
 	Models       map[string]model.Provider
 	DefaultModel string
+	// Tools are what a turn may call through the host, by name; each turn is
+	// granted all of them as they are when it opens.
+	Tools map[string]tool.Tool
 
 	// Limits bound a turn; the zero value means abi.DefaultLimits.
 	Limits abi.Limits
@@ -137,6 +141,14 @@ func New(cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("new host: %w: no runtime", ErrInvalid)
 	case cfg.Models[cfg.DefaultModel] == nil:
 		return nil, fmt.Errorf("new host: %w: the default model %q has no provider", ErrInvalid, cfg.DefaultModel)
+	}
+	for name, t := range cfg.Tools {
+		if err := t.Check(); err != nil {
+			return nil, fmt.Errorf("new host: %w: tool %q: %w", ErrInvalid, name, err)
+		}
+		if t.Definition.Name != name {
+			return nil, fmt.Errorf("new host: %w: tool %q calls itself %q", ErrInvalid, name, t.Definition.Name)
+		}
 	}
 	if cfg.Limits == (abi.Limits{}) {
 		cfg.Limits = abi.DefaultLimits()

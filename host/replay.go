@@ -60,9 +60,21 @@ func (h *Host) decodeAll(uid abi.SessionID, from, to abi.Seq) ([]turn.Recorded, 
 		if err != nil {
 			return nil, err
 		}
-		records = append(records, turn.Recorded{Seq: r.Seq, Encoded: encoded, Event: e})
+		rec := turn.Recorded{Seq: r.Seq, Encoded: encoded, Event: e}
+		if rec.Payload, err = h.payload(e); err != nil {
+			return nil, fmt.Errorf("seq %d: %w", r.Seq, err)
+		}
+		records = append(records, rec)
 	}
 	return records, nil
+}
+
+// payload is that of a signal, nil if it has none.
+func (h *Host) payload(e *abi.Event) ([]byte, error) {
+	if e.Cell == nil || e.Cell.Payload.IsZero() {
+		return nil, nil
+	}
+	return h.journal.Blob(e.Cell.Payload)
 }
 
 // Replay yields the committed records of a session from from to to, both

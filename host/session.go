@@ -35,10 +35,11 @@ type summary struct {
 	State      abi.EndState    `json:"state,omitempty"`
 	Reason     abi.EndReason   `json:"reason,omitempty"`
 	Execution  abi.ExecutionID `json:"execution,omitempty"`
-	Closed     abi.Seq         `json:"closed,omitempty"` // newest END or FORK
-	Root       abi.Digest      `json:"root,omitzero"`    // image of the last completed turn
-	Open       abi.Seq         `json:"open,omitempty"`   // EXECUTION_START of the open turn
-	Forked     abi.Seq         `json:"forked,omitempty"` // FORK that no completed turn has followed yet
+	Closed     abi.Seq         `json:"closed,omitempty"`  // newest END or FORK
+	Root       abi.Digest      `json:"root,omitzero"`     // image of the last completed turn
+	Open       abi.Seq         `json:"open,omitempty"`    // EXECUTION_START of the open turn
+	Forked     abi.Seq         `json:"forked,omitempty"`  // FORK that no completed turn has followed yet
+	Waiting    []Waiting       `json:"waiting,omitempty"` // what the open turn is parked for
 }
 
 // row is a session as stored, decoded.
@@ -74,6 +75,13 @@ func (h *Host) row(uid abi.SessionID) (row, error) {
 // show is the session as callers see it. Whether a turn runs is asked of this
 // host, never of the store: no ghost of a dead process is ever RUNNING.
 func (h *Host) show(r row) Session {
+	h.mu.Lock()
+	_, running := h.running[r.UID]
+	h.mu.Unlock()
+	return h.state(r, running)
+}
+
+func (h *Host) state(r row, running bool) Session {
 	s := Session{
 		UID: r.UID, Project: r.Project, Name: r.Name,
 		Harness: r.meta.Harness, Module: r.meta.Module, Runtime: r.meta.Runtime,
@@ -81,14 +89,13 @@ func (h *Host) show(r row) Session {
 		Created: r.Created, Updated: r.sum.Updated.Time,
 		Parent: r.Parent, ForkSeq: r.At,
 		Reason: r.sum.Reason, Execution: r.sum.Execution, Turns: r.sum.Turns,
-		Head: r.Head, Closed: r.sum.Closed, Root: r.sum.Root,
+		Head: r.Head, Closed: r.sum.Closed, Root: r.sum.Root, Waiting: r.sum.Waiting,
 	}
-	h.mu.Lock()
-	_, running := h.running[r.UID]
-	h.mu.Unlock()
 	switch {
 	case running:
 		s.State = ExecRunning
+	case parked(r.sum.Waiting, h.cfg.Now()):
+		s.State = ExecAwaiting
 	case r.sum.Open != 0:
 		s.State = ExecInterrupted
 	case r.sum.State == "":

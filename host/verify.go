@@ -57,12 +57,15 @@ type checker struct {
 
 // origin checks that the record is this session's own: its first record, and
 // that of every fork on its way, name the session and parent they belong to (I8).
+// An imported session has its ancestors' records and need not have them: then
+// who they were stands in the record alone.
 func (c *checker) origin() error {
 	for s := c.row.Session; ; {
 		if s.Head.Seq == 0 {
 			return nil
 		}
 		seq := s.At + 1
+		var point abi.Digest // of the record it grew from
 		want := abi.Cell{UID: s.UID, Parent: s.Parent, At: s.At}
 		for r, err := range c.host.journal.Read(s.UID, seq, seq) {
 			if err != nil {
@@ -78,13 +81,31 @@ func (c *checker) origin() error {
 					What: fmt.Sprintf("the first record is not this session's own: it names %+v", e.Cell),
 				}
 			}
+			point = r.Prev
 		}
 		if s.Parent == "" {
 			return nil
 		}
 		parent, err := c.host.row(s.Parent)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
 		if err != nil {
 			return err
+		}
+		if s.At > parent.Head.Seq {
+			return nil // imported before it had grown that far
+		}
+		for r, err := range c.host.journal.Read(parent.UID, s.At, s.At) {
+			if err != nil {
+				return err
+			}
+			if r.Hash != point {
+				return &journal.Broken{
+					Session: s.UID, Seq: seq, Want: r.Hash, Got: point,
+					What: fmt.Sprintf("it says it grew from record %d of session %s, which is another one here", s.At, parent.UID),
+				}
+			}
 		}
 		s = parent.Session
 	}
@@ -141,7 +162,11 @@ func (c *checker) reexecute(ctx context.Context) error {
 		if e.Kind == abi.EventLifecycle && len(records) == 0 {
 			continue // a fork inside a turn is part of how that turn went on
 		}
-		records = append(records, turn.Recorded{Seq: r.Seq, Encoded: encoded, Event: e})
+		payload, err := c.host.payload(e)
+		if err != nil {
+			return fmt.Errorf("seq %d: %w", r.Seq, err)
+		}
+		records = append(records, turn.Recorded{Seq: r.Seq, Encoded: encoded, Event: e, Payload: payload})
 		if e.Kind == abi.EventEnd {
 			if err := c.turn(ctx, records); err != nil {
 				return err
@@ -157,7 +182,7 @@ func (c *checker) reexecute(ctx context.Context) error {
 
 // turn checks one turn.
 func (c *checker) turn(ctx context.Context, records []turn.Recorded) error {
-	t, err := readTurn(records)
+	t, err := c.host.readTurn(records)
 	if err != nil {
 		return asDivergence(err)
 	}
@@ -215,7 +240,7 @@ func (c *checker) run(ctx context.Context, t recordedTurn, whole bool) (bool, er
 	p := &checkPort{host: c.host, uid: c.row.UID, last: historyEnd(t.start.Seq), stop: -1}
 	p.machine = turn.New(turn.Opening{
 		Execution: start.ExecutionID, Time: t.opened, Start: t.response,
-		Model: start.Cell.Model, Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
+		Model: start.Cell.Model, Tools: byName(t.grants), Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
 		Turn: c.turns, ModelCalls: c.modelCalls,
 	}, turn.Check, t.rest)
 	c.count(t.rest)

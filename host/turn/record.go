@@ -206,13 +206,13 @@ func show(v any) string {
 }
 
 // StartResponse is what the start import answers in the turn that start, its
-// EXECUTION_START, and inputs open. It is a function of these records, so that a
+// EXECUTION_START, and inputs open, with the tools it was granted. It is a function of these records, so that a
 // turn that is run again is given the same bytes.
-func StartResponse(start *abi.Event, inputs []*abi.Event) ([]byte, error) {
+func StartResponse(start *abi.Event, inputs []*abi.Event, tools []abi.ToolDefinition) ([]byte, error) {
 	s := abi.Start{
 		Config:        start.ExecutionStart.Config,
 		ResumeFromSeq: start.ExecutionStart.ResumeFromSeq,
-		Cell:          &abi.StartCell{Model: start.Cell.Model, Limits: start.Cell.Limits},
+		Cell:          &abi.StartCell{Model: start.Cell.Model, Tools: tools, Limits: start.Cell.Limits},
 	}
 	for _, in := range inputs {
 		if in.Message == nil {

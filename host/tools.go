@@ -1,0 +1,430 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/agentcell/agentcell/host/tool"
+	"github.com/agentcell/agentcell/host/turn"
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// errParked gives a run up because its turn waits for a decision, a time or a
+// signal. Nothing is held meanwhile: no instance, no goroutine, no memory.
+var errParked = errors.New("the turn is parked")
+
+// Waiting is what a parked turn waits for.
+type Waiting struct {
+	CallID string `json:"call_id"`
+	// Tool and Reason are those of a call that a person must decide on.
+	Tool   string `json:"tool,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Until and Signal are those of a wait, whichever comes first.
+	Until  abi.Time `json:"until,omitzero"`
+	Signal string   `json:"signal,omitempty"`
+	// Settled: the decision or the signal is there, and the turn can go on.
+	Settled bool `json:"settled,omitempty"`
+}
+
+func waitingOf(park []turn.Waiting) []Waiting {
+	out := make([]Waiting, len(park))
+	for i, p := range park {
+		out[i] = Waiting{CallID: p.CallID, Reason: p.Reason, Until: p.Until, Signal: p.Signal}
+		if p.Call != nil {
+			out[i].Tool = p.Call.Tool
+		}
+	}
+	return out
+}
+
+// parked reports whether running the turn would only park it again.
+func parked(waiting []Waiting, now time.Time) bool {
+	for _, w := range waiting {
+		if w.Settled || !w.Until.IsZero() && !now.Before(w.Until.Time) {
+			return false
+		}
+	}
+	return len(waiting) > 0
+}
+
+// grants are the tools of this host as a turn is granted them, by name.
+func (h *Host) grants() []abi.ToolGrant {
+	var grants []abi.ToolGrant
+	for _, name := range slices.Sorted(maps.Keys(h.cfg.Tools)) {
+		grants = append(grants, h.cfg.Tools[name].Grant())
+	}
+	return grants
+}
+
+// grantList is the blob that EXECUTION_START names.
+type grantList struct {
+	Tools []abi.ToolGrant `json:"tools"`
+}
+
+// readGrants reads the tools that a turn was granted.
+func (h *Host) readGrants(digest abi.Digest) ([]abi.ToolGrant, error) {
+	if digest.IsZero() {
+		return nil, nil
+	}
+	b, err := h.journal.Blob(digest)
+	if err != nil {
+		return nil, fmt.Errorf("granted tools: %w", err)
+	}
+	return parseGrants(b)
+}
+
+// parseGrants reads the blob: tools are shown to a harness as the record has
+// them.
+func parseGrants(b []byte) ([]abi.ToolGrant, error) {
+	var list grantList
+	if err := abi.UnmarshalLossless(b, &list); err != nil {
+		return nil, fmt.Errorf("granted tools: %w", err)
+	}
+	return list.Tools, nil
+}
+
+func definitions(grants []abi.ToolGrant) []abi.ToolDefinition {
+	var out []abi.ToolDefinition
+	for _, g := range grants {
+		out = append(out, g.ToolDefinition)
+	}
+	return out
+}
+
+func byName(grants []abi.ToolGrant) map[string]abi.ToolGrant {
+	m := make(map[string]abi.ToolGrant, len(grants))
+	for _, g := range grants {
+		m[g.Name] = g
+	}
+	return m
+}
+
+// hasTools refuses a turn whose tools this host does not have: it must not record
+// that as their failure.
+func (h *Host) hasTools(grants []abi.ToolGrant) error {
+	for _, g := range grants {
+		if _, ok := h.cfg.Tools[g.Name]; !ok {
+			return fmt.Errorf("tool %q: %w on this host", g.Name, ErrNotFound)
+		}
+	}
+	return nil
+}
+
+// toolDone is the outcome of a tool call.
+type toolDone struct {
+	id      string
+	outcome turn.ToolOutcome
+}
+
+// callTools performs calls side by side, each in a goroutine of its own, so that
+// an executor that ignores its context cannot hold a canceled turn.
+func (x *execution) callTools(ctx context.Context, effects []turn.ToolEffect, done chan<- toolDone) {
+	for _, e := range effects {
+		go func() {
+			d := toolDone{id: e.Call.ID}
+			defer func() {
+				if p := recover(); p != nil {
+					d.outcome = turn.ToolOutcome{Err: fmt.Errorf("tool %q panicked: %v", e.Call.Tool, p)}
+				}
+				done <- d
+			}()
+			d.outcome = x.callTool(ctx, e.Call)
+		}()
+	}
+}
+
+func (x *execution) callTool(ctx context.Context, call abi.ToolCall) turn.ToolOutcome {
+	t, ok := x.host.cfg.Tools[call.Tool]
+	if !ok {
+		return turn.ToolOutcome{Err: fmt.Errorf("tool %q: %w on this host", call.Tool, ErrNotFound)}
+	}
+	result, err := t.Executor.Call(ctx, tool.Call{Session: x.uid, Execution: x.spec.Execution, ToolCall: call})
+	if err != nil {
+		return turn.ToolOutcome{Err: err}
+	}
+	if b, err := json.Marshal(result); err != nil {
+		return turn.ToolOutcome{Err: fmt.Errorf("tool %q gave no valid result: %w", call.Tool, err)}
+	} else if len(b) > maxAnswerBytes {
+		return turn.ToolOutcome{Err: fmt.Errorf("tool %q gave %d bytes, at most %d are taken", call.Tool, len(b), maxAnswerBytes)}
+	}
+	return turn.ToolOutcome{Result: result}
+}
+
+// DecideRequest decides on a tool call that waits for it.
+type DecideRequest struct {
+	Session abi.SessionID
+	// CallID may be empty if only one call of the session waits.
+	CallID   string
+	Approved bool
+	Reason   string
+	Actor    *abi.IdentityRef
+}
+
+// Decide records a person's decision on a tool call. The turn does not go on by
+// itself: Resume it. The same decision again changes nothing; another one is
+// ErrConflict.
+func (h *Host) Decide(ctx context.Context, req DecideRequest) (Session, error) {
+	s, err := h.decide(ctx, req)
+	if err != nil {
+		return Session{}, fmt.Errorf("decide: session %s: %w", req.Session, err)
+	}
+	return s, nil
+}
+
+func (h *Host) decide(ctx context.Context, req DecideRequest) (Session, error) {
+	o, err := h.outside(req.Session)
+	if err != nil {
+		return Session{}, err
+	}
+	defer o.done()
+	i, err := o.find(req.CallID, func(w Waiting) bool { return w.Tool != "" })
+	if err != nil {
+		return Session{}, err
+	}
+	id := o.r.sum.Waiting[i].CallID
+	var request abi.Seq
+	for rec, err := range h.journal.ReadReverse(req.Session, o.r.Head.Seq, o.r.sum.Open) {
+		if err != nil {
+			return Session{}, err
+		}
+		e, _, err := h.decode(rec)
+		if err != nil {
+			return Session{}, err
+		}
+		if e.ApprovalResult != nil && e.ApprovalResult.ToolCallID == id {
+			if e.ApprovalResult.Approved != req.Approved || e.ApprovalResult.Reason != req.Reason {
+				return Session{}, fmt.Errorf("%w: seq %d has another decision on call %q", ErrConflict, rec.Seq, id)
+			}
+			return h.show(o.r), nil
+		}
+		if e.Approval != nil && e.Approval.ToolCallID == id {
+			request = rec.Seq
+			break
+		}
+	}
+	return o.append(ctx, i, nil, &abi.Event{
+		Kind: abi.EventApprovalResult, Actor: req.Actor,
+		ApprovalResult: &abi.ApprovalResult{ToolCallID: id, Approved: req.Approved, Reason: req.Reason, RequestSeq: request},
+	})
+}
+
+// maxPayloadBytes bounds the payload of a signal.
+const maxPayloadBytes = 1 << 20
+
+// Signal ends a wait for the signal of that name; payload is JSON or empty. The
+// turn does not go on by itself: Resume it. Nobody waiting for it is ErrConflict.
+func (h *Host) Signal(ctx context.Context, uid abi.SessionID, name string, payload []byte) (Session, error) {
+	s, err := h.signal(ctx, uid, name, payload)
+	if err != nil {
+		return Session{}, fmt.Errorf("signal %q: session %s: %w", name, uid, err)
+	}
+	return s, nil
+}
+
+func (h *Host) signal(ctx context.Context, uid abi.SessionID, name string, payload []byte) (Session, error) {
+	payload = bytes.TrimSpace(payload)
+	switch {
+	case name == "":
+		return Session{}, fmt.Errorf("%w: a signal needs a name", ErrInvalid)
+	case len(payload) > maxPayloadBytes:
+		return Session{}, fmt.Errorf("%w: the payload has %d bytes, at most %d are taken", ErrInvalid, len(payload), maxPayloadBytes)
+	case len(payload) > 0:
+		if _, err := abi.Canonical(payload); err != nil {
+			return Session{}, fmt.Errorf("%w: payload: %w", ErrInvalid, err)
+		}
+	}
+	o, err := h.outside(uid)
+	if err != nil {
+		return Session{}, err
+	}
+	defer o.done()
+	i := slices.IndexFunc(o.r.sum.Waiting, func(w Waiting) bool { return w.Signal == name && !w.Settled })
+	if i < 0 {
+		return Session{}, fmt.Errorf("%w: it does not wait for that signal", ErrConflict)
+	}
+	cell := &abi.Cell{CallID: o.r.sum.Waiting[i].CallID, Signal: name}
+	var blobs [][]byte
+	if len(payload) > 0 {
+		cell.Payload = abi.DigestOf(payload)
+		blobs = [][]byte{payload}
+	}
+	return o.append(ctx, i, blobs, &abi.Event{Kind: abi.EventSignal, Cell: cell})
+}
+
+// outsider appends to an open turn from outside of it, while nobody runs it.
+type outsider struct {
+	x *execution
+	r row
+}
+
+func (h *Host) outside(uid abi.SessionID) (*outsider, error) {
+	x := &execution{host: h, uid: uid}
+	if err := h.claim(x); err != nil {
+		return nil, err
+	}
+	r, err := h.row(uid)
+	if err != nil {
+		h.release(x)
+		return nil, err
+	}
+	return &outsider{x, r}, nil
+}
+
+func (o *outsider) done() { o.x.host.release(o.x) }
+
+// find is the index of what waits under an id, or of the only one if id is
+// empty. One that is settled is found by its id.
+func (o *outsider) find(id string, of func(Waiting) bool) (int, error) {
+	found := -1
+	for i, w := range o.r.sum.Waiting {
+		switch {
+		case !of(w) || id != "" && w.CallID != id || id == "" && w.Settled:
+		case found >= 0:
+			return 0, fmt.Errorf("%w: several calls wait: name one, such as %q", ErrInvalid, w.CallID)
+		default:
+			found = i
+		}
+	}
+	switch {
+	case found >= 0:
+		return found, nil
+	case id != "":
+		return 0, fmt.Errorf("call %q: %w among those that wait", id, ErrNotFound)
+	default:
+		return 0, fmt.Errorf("%w: no call waits for a decision", ErrConflict)
+	}
+}
+
+// append records what settles the i-th thing that the turn waits for.
+func (o *outsider) append(ctx context.Context, i int, blobs [][]byte, e *abi.Event) (Session, error) {
+	h, r := o.x.host, o.r
+	e.ExecutionID, e.SchemaVersion = r.sum.Execution, abi.SchemaVersion
+	e.Time = later(o.x.now(), r.sum.Updated)
+	encoded, body, err := abi.EncodeRecord(e)
+	if err != nil {
+		return Session{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if body != nil {
+		blobs = append(blobs, body)
+	}
+	r.sum.Updated = e.Time
+	r.sum.Waiting = slices.Clone(r.sum.Waiting)
+	r.sum.Waiting[i].Settled = true
+	_, err = h.journal.Append(ctx, r.UID, journal.Append{
+		Head: r.Head, Fence: r.Head.Fence + 1, Events: [][]byte{encoded}, Blobs: blobs, Summary: mustJSON(r.sum),
+	})
+	if errors.Is(err, journal.ErrConflict) || errors.Is(err, journal.ErrFenced) {
+		err = fmt.Errorf("%w: %w", ErrConflict, err)
+	}
+	if err != nil {
+		return Session{}, err
+	}
+	h.log.Info("turn can go on", "session", r.UID, "call", r.sum.Waiting[i].CallID)
+	return h.sessionNow(r.UID)
+}
+
+// sessionNow reads a session while it is claimed for something else than a turn.
+func (h *Host) sessionNow(uid abi.SessionID) (Session, error) {
+	r, err := h.row(uid)
+	if err != nil {
+		return Session{}, err
+	}
+	return h.state(r, false), nil
+}
+
+// PendingCall is a tool call that waits for a decision.
+type PendingCall struct {
+	Session abi.SessionID
+	Seq     abi.Seq // of the request
+	Call    abi.ToolCall
+	Reason  string
+	Since   time.Time
+}
+
+// Approvals lists the tool calls of a session that wait for a decision, with
+// their full arguments.
+func (h *Host) Approvals(ctx context.Context, uid abi.SessionID) ([]PendingCall, error) {
+	r, err := h.row(uid)
+	if err != nil {
+		return nil, fmt.Errorf("approvals: %w", err)
+	}
+	var out []PendingCall
+	for _, w := range r.sum.Waiting {
+		if w.Tool != "" && !w.Settled {
+			out = append(out, PendingCall{Session: uid, Reason: w.Reason, Call: abi.ToolCall{ID: w.CallID}})
+		}
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	for rec, err := range h.journal.Read(uid, r.sum.Open, r.Head.Seq) {
+		if err != nil {
+			return nil, fmt.Errorf("approvals: %w", err)
+		}
+		e, _, err := h.decode(rec)
+		if err != nil {
+			return nil, fmt.Errorf("approvals: %w", err)
+		}
+		for i := range out {
+			switch {
+			case e.Tool != nil && e.Tool.ID == out[i].Call.ID:
+				out[i].Call = *e.Tool
+			case e.Approval != nil && e.Approval.ToolCallID == out[i].Call.ID:
+				out[i].Seq, out[i].Since = rec.Seq, e.Time.Time
+			}
+		}
+	}
+	return out, nil
+}
+
+// waitings finds what a turn is parked for from its records, newest first.
+type waitings struct {
+	settled map[string]bool // decided or signaled
+	over    map[string]bool // started, done, or listed
+	closed  bool            // nothing older can be waiting
+	list    []Waiting
+}
+
+func (w *waitings) before(e *abi.Event) {
+	if w.over == nil {
+		w.settled, w.over = map[string]bool{}, map[string]bool{}
+	}
+	add := func(n Waiting) {
+		if !w.over[n.CallID] {
+			n.Settled = w.settled[n.CallID]
+			w.over[n.CallID] = true
+			w.list = append(w.list, n)
+		}
+	}
+	switch {
+	case w.closed:
+	case e.Kind == abi.EventLifecycle && e.Cell != nil:
+		w.over[e.Cell.CallID] = true
+	case e.Result != nil:
+		w.over[e.Result.ID] = true
+	case e.ApprovalResult != nil:
+		w.settled[e.ApprovalResult.ToolCallID] = true
+	case e.Approval != nil:
+		add(Waiting{CallID: e.Approval.ToolCallID, Reason: e.Approval.Reason})
+	case e.Tool != nil:
+		for i := range w.list {
+			if w.list[i].CallID == e.Tool.ID {
+				w.list[i].Tool = e.Tool.Tool
+			}
+		}
+	case e.Kind == abi.EventSignal && e.Cell != nil:
+		w.settled[e.Cell.CallID] = true
+	case e.Kind == abi.EventWait && e.Cell != nil && len(w.over) == 0:
+		add(Waiting{CallID: e.Cell.CallID, Until: e.Cell.Until, Signal: e.Cell.Signal})
+		w.closed = true
+	default:
+		w.closed = true
+	}
+}
