@@ -86,14 +86,14 @@ func TestExitCode(t *testing.T) {
 
 // What is wrong with the place says what to do about it.
 func TestNextStep(t *testing.T) {
-	a := &app{project: "work"}
+	a := &app{project: "work", dataDir: "it's here", getenv: func(string) string { return "" }}
 	for err, want := range map[error]string{
 		journal.ErrFull:        "--data",
 		journal.ErrReadOnly:    "--data",
 		host.ErrBusy:           "wait",
-		host.ErrConflict:       "agentctl get --project work --session demo ",
-		host.ErrOpenTurn:       "agentctl resume --project work --session demo ",
-		host.ErrNothingOpen:    "agentctl exec --project work --session demo --input TEXT ",
+		host.ErrConflict:       "agentctl get --data 'it'\\''s here' --project work --session demo ",
+		host.ErrOpenTurn:       "agentctl resume --data 'it'\\''s here' --project work --session demo ",
+		host.ErrNothingOpen:    "agentctl exec --data 'it'\\''s here' --project work --session demo --input TEXT ",
 		host.ErrExists:         "another name",
 		runtimes.ErrModule:     "docs/abi.md",
 		errors.New("whatever"): "",

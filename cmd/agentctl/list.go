@@ -121,7 +121,7 @@ func runList(ctx context.Context, a *app, opts listOptions) error {
 	}
 	if dir, missing := a.noData(); missing {
 		if !a.json {
-			a.note("no sessions: there is no data in %q yet; agentctl exec --input \"hello\" makes some", dir)
+			a.note("no sessions: there is no data in %q yet; %s --input \"hello\" makes some", dir, a.agentctl("exec"))
 		}
 		return nil
 	}
@@ -223,7 +223,7 @@ func (l *listing) noteNone() {
 	case len(o.harnesses)+len(o.states) > 0 || o.model != "" || o.parent != "":
 		l.note("no session of project %q is like that; %s shows all", l.project, l.agentctl("list"))
 	default:
-		l.note("no sessions in project %q; agentctl exec --input \"hello\" makes one", l.project)
+		l.note("no sessions in project %q; %s --input \"hello\" makes one", l.project, l.agentctl("exec"))
 	}
 }
 

@@ -53,7 +53,7 @@ func runReplay(ctx context.Context, a *app, opts replayOptions) error {
 			return fmt.Errorf("bad seq %d: session %s ends at seq %d: %w", max(from, to), s.UID, last, host.ErrNotFound)
 		}
 		if last == 0 {
-			a.note("session %s has no records yet; agentctl exec --session runs its first turn", s.UID)
+			a.note("session %s has no records yet; %s --input TEXT runs its first turn", s.UID, a.agentctl("exec"))
 			return nil
 		}
 		return a.records(h.Replay(ctx, s.UID, abi.Seq(opts.from), to), a.record)

@@ -57,7 +57,7 @@ func (a *app) nextStep(err error) string {
 	case errors.As(err, &advice):
 		return advice.next
 	case errors.Is(err, host.ErrExists):
-		return "choose another name, or go on with that session: agentctl exec --session NAME"
+		return "choose another name, or go on with that session: " + a.inPlace("exec") + " --session NAME"
 	case errors.Is(err, host.ErrConflict):
 		return a.agentctl("get") + " shows where the session is now"
 	case errors.Is(err, host.ErrBusy):
@@ -76,15 +76,24 @@ func (a *app) nextStep(err error) string {
 	return ""
 }
 
-// agentctl is a command line as one may type it, about the session at hand if
+// agentctl is a command line as one may type it about the session at hand, if
 // there is one.
 func (a *app) agentctl(command string) string {
-	line := "agentctl " + command
-	if a.project != defaultProject {
-		line += " --project " + oneLine(a.project)
-	}
+	line := a.inPlace(command)
 	if a.ref != "" {
 		line += " --session " + a.ref
+	}
+	return line
+}
+
+// inPlace is a command line for the directory and the project that were named.
+func (a *app) inPlace(command string) string {
+	line := "agentctl " + command
+	if a.dataDir != a.getenv("AGENTCTL_DATA") {
+		line += " --data " + shellWord(a.dataDir)
+	}
+	if a.project != defaultProject {
+		line += " --project " + shellWord(a.project)
 	}
 	return line
 }
