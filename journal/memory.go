@@ -25,6 +25,10 @@ type treapNode struct {
 	left, right *treapNode
 }
 
+// NewMemory makes the Storage of OpenMemory, for tests that put faults in front of
+// one.
+func NewMemory() Storage { return newMemory() }
+
 func newMemory() *memory { return &memory{seed: maphash.MakeSeed()} }
 
 func (m *memory) Commit(b *Batch) error {
