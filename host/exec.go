@@ -91,7 +91,7 @@ func (h *Host) open(ctx context.Context, req ExecRequest) (_ *execution, err err
 		return nil, fmt.Errorf("session %s: %w to abandon", r.UID, ErrNothingOpen)
 	}
 	if x.module, err = h.sessionModule(ctx, r); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("session %s: %w", r.UID, err)
 	}
 	x.head, x.sum, x.fence = r.Head, r.sum, r.Head.Fence+1
 	x.sum.Waiting = nil
@@ -103,7 +103,7 @@ func (h *Host) open(ctx context.Context, req ExecRequest) (_ *execution, err err
 	}
 	if err != nil {
 		x.stream.close()
-		return nil, err
+		return nil, fmt.Errorf("session %s: %w", r.UID, err)
 	}
 	return x, nil
 }
@@ -382,6 +382,9 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	defer stop()
 
 	inc, err := x.module.incarnate(ctx, x.host, x.base)
+	if err != nil && !x.recovers && ctx.Err() == nil {
+		return Execution{}, err // nothing has run, and nothing is written
+	}
 	if err != nil {
 		return x.interrupted(ctx, err, deadline)
 	}

@@ -79,7 +79,7 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 			}
 			ready, err = x.machine.Completed(answer, x.now())
 		case ready.History != nil:
-			return x.history(ready.History)
+			return x.history(ctx, ready.History)
 		case ready.Park != nil:
 			return runtimes.Response{}, errParked
 		case ready.Reply != nil:
@@ -306,6 +306,9 @@ func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error
 		return Execution{}, err
 	}
 	last := ready.Stage[len(ready.Stage)-1].Event
+	if image == nil && x.module.desc.Harness.HoldsMemory() {
+		image = x.base // of a first turn that failed the golden one, not stored yet
+	}
 	err = x.commit(ready.Stage, image, func(s *summary, head journal.Head) {
 		s.Open, s.Closed, s.Waiting = 0, head.Seq, nil
 		s.State, s.Reason = last.End.State, last.Cell.Reason
@@ -374,7 +377,7 @@ func (x *execution) perform(ctx context.Context, effect *turn.Effect) (turn.Answ
 			}
 		}()
 		result, err := provider.Complete(ctx, model.Request{
-			Session: x.uid, Index: effect.Index, Call: effect.Call,
+			Session: x.uid, Index: effect.Index, Attempt: effect.Attempt, Call: effect.Call,
 		}, func(d model.Delta) {
 			if ctx.Err() == nil {
 				x.stream.delta(Delta{

@@ -118,8 +118,8 @@ const maxHistoryBytes = 1 << 20
 
 // history answers a harness that pages through the events before its turn. What
 // it gets is a function of the record (M2).
-func (x *execution) history(req *abi.HistoryRequest) (runtimes.Response, error) {
-	return x.host.history(x.uid, historyEnd(x.startSeq), req)
+func (x *execution) history(ctx context.Context, req *abi.HistoryRequest) (runtimes.Response, error) {
+	return x.host.history(ctx, x.uid, historyEnd(x.startSeq), req)
 }
 
 // historyEnd is the newest record that the turn opened at start sees. The first
@@ -132,7 +132,7 @@ func historyEnd(start abi.Seq) abi.Seq {
 	return start - 1
 }
 
-func (h *Host) history(uid abi.SessionID, last abi.Seq, req *abi.HistoryRequest) (runtimes.Response, error) {
+func (h *Host) history(ctx context.Context, uid abi.SessionID, last abi.Seq, req *abi.HistoryRequest) (runtimes.Response, error) {
 	records := func(yield func(journal.Record, error) bool) {}
 	switch from := req.FromSeq; {
 	case last == 0:
@@ -148,6 +148,9 @@ func (h *Host) history(uid abi.SessionID, last abi.Seq, req *abi.HistoryRequest)
 	page.WriteByte('[')
 	n := int32(0)
 	for r, err := range records {
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx) // a search can be as long as the record
+		}
 		if err != nil {
 			return runtimes.Response{}, fmt.Errorf("history: %w", err)
 		}

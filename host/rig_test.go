@@ -3,6 +3,7 @@ package host_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +24,13 @@ import (
 	"github.com/agentcell/agentcell/wasm"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(cleanup)) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		fmt.Fprintln(os.Stderr, runChild(dir))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(cleanup))
+}
 
 // parts are what all tests of the package share: engines and compiled modules
 // cost too much to make anew for each.
@@ -86,20 +93,26 @@ func harness(t testing.TB, name string) host.Harness {
 		}
 		return host.Harness{Name: name, Code: code}
 	}
+	return built(t, name, "./testdata/"+name)
+}
+
+// built is a harness that is built for the tests from the package in dir.
+func built(t testing.TB, name, dir string) host.Harness {
+	t.Helper()
 	parts.Lock()
 	defer parts.Unlock()
 	if h, ok := parts.modules[name]; ok {
 		return h
 	}
 	if parts.dir == "" {
-		dir, err := os.MkdirTemp("", "agentcell-host-test-")
+		made, err := os.MkdirTemp("", "agentcell-host-test-")
 		if err != nil {
 			t.Fatal(err)
 		}
-		parts.dir = dir
+		parts.dir = made
 	}
 	out := filepath.Join(parts.dir, name+".wasm")
-	build := exec.Command("go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, "./testdata/"+name)
+	build := exec.Command("go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, dir)
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build harness %s: %v\n%s", name, err, text)
@@ -124,6 +137,7 @@ type rig struct {
 	models   map[string]model.Provider
 	def      string
 	flush    time.Duration
+	limits   abi.Limits
 	still    bool // clock and randomness stand still
 	*host.Host
 }
@@ -151,7 +165,7 @@ func newRig(t testing.TB) *rig {
 func (r *rig) open() *rig {
 	r.t.Helper()
 	cfg := host.Config{
-		Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: r.def, FlushDelay: r.flush,
+		Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
 	}
 	if r.still {
 		at := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)

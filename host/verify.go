@@ -349,7 +349,7 @@ func (p *checkPort) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 	case p.machine.Remaining() == p.stop:
 		return runtimes.Response{}, turn.ErrRecordEnds
 	case ready.History != nil:
-		return p.host.history(p.uid, p.last, ready.History)
+		return p.host.history(ctx, p.uid, p.last, ready.History)
 	case ready.Reply == nil:
 		return runtimes.Response{}, fmt.Errorf("the turn machine asks for an effect in a check")
 	}

@@ -43,8 +43,8 @@ type Request struct {
 	// Index counts the session's recorded model calls, from 0. A fork child's
 	// count goes on from its ancestors'.
 	Index int64
-	// Attempt counts the times this call was made, from 0: it grows when a host
-	// that died in the call makes it again. Every Delta carries it.
+	// Attempt is 0 when the call is made first, and more when it is made again
+	// after a host died before its outcome was recorded. Every Delta carries it.
 	Attempt int
 	// Call is what the harness asked for, with Model filled in.
 	Call abi.ModelCall

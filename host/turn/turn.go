@@ -98,7 +98,10 @@ type Effect struct {
 	CallID string
 	// Index is the position of the call among those of the whole record, from 0.
 	Index int64
-	Call  abi.ModelCall
+	// Attempt is 0 when the call is made first, 1 when it is made again because
+	// its intent stands in the record and its outcome does not.
+	Attempt int
+	Call    abi.ModelCall
 }
 
 // Reply is what the harness gets. Now, if not zero, moves its clock. Seed, if
@@ -280,6 +283,7 @@ func (m *Machine) served(effect *Effect) (Ready, error) {
 		if m.mode == Check {
 			return Ready{}, ErrRecordEnds
 		}
+		effect.Attempt = 1
 		return Ready{Effect: effect}, nil
 	}
 	next := m.take()
