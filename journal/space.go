@@ -40,9 +40,12 @@ func newSpace(dir string, reserve int64) *space {
 // badger to finish what it has begun and what the batch may make it begin: a
 // write-ahead file, tables of what is in memory, and their compaction, which has
 // old and new tables side by side.
-func (s *space) check(size int) error {
+func (s *space) check(size int) error { return s.need(s.safe(size), "a write") }
+
+// safe is how much a batch of size bytes wants to find free.
+func (s *space) safe(size int) int64 {
 	compact := min(s.tables()+unflushedBytes, compactBytes)
-	return s.need(int64(size)+walBytes+unflushedBytes+compact+s.reserve, "a write")
+	return int64(size) + walBytes + unflushedBytes + compact + s.reserve
 }
 
 // checkOpen is check for the opening of what may be a killed process's store:

@@ -1,6 +1,8 @@
 package wasm
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"unsafe"
@@ -133,21 +135,41 @@ type goldenMemory struct {
 // newGoldenMemory takes content over.
 func newGoldenMemory(content []byte) *goldenMemory {
 	g := &goldenMemory{content: content}
-	if len(content) == 0 || os.Getpagesize() != abi.PageSize {
-		return g
-	}
-	fd, err := unix.MemfdCreate("agentcell", unix.MFD_CLOEXEC)
-	if err != nil {
-		return g
-	}
-	g.file = os.NewFile(uintptr(fd), "golden image")
-	if _, err = g.file.Write(content); err == nil {
-		g.pagemap, err = os.Open("/proc/self/pagemap")
-	}
-	if err != nil || !g.tells() {
+	if len(content) == 0 || g.open() != nil {
 		g.close()
 	}
 	return g
+}
+
+// open makes the files, or says why the system cannot.
+func (g *goldenMemory) open() error {
+	if size := os.Getpagesize(); size != abi.PageSize {
+		return fmt.Errorf("the system's pages have %d bytes, not %d", size, abi.PageSize)
+	}
+	fd, err := unix.MemfdCreate("agentcell", unix.MFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	g.file = os.NewFile(uintptr(fd), "golden image")
+	if _, err := g.file.Write(g.content); err != nil {
+		return err
+	}
+	if g.pagemap, err = os.Open("/proc/self/pagemap"); err != nil {
+		return err
+	}
+	if !g.tells() {
+		return errors.New("/proc/self/pagemap does not tell which pages were written")
+	}
+	return nil
+}
+
+// MappedMemory reports why the memories of cells cannot be mapped copy-on-write
+// from one image here, nil if they can. Without, a turn copies its memory and
+// looks at all of it for what has changed: that takes longer and gives the same.
+func MappedMemory() error {
+	g := &goldenMemory{content: make([]byte, abi.PageSize)}
+	defer g.close()
+	return g.open()
 }
 
 // tells shows by an example that the page map says which pages were written:

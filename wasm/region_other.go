@@ -2,6 +2,11 @@
 
 package wasm
 
+import (
+	"errors"
+	"runtime"
+)
+
 // allocated is a region of the Go heap.
 type allocated struct{ bytes []byte }
 
@@ -30,3 +35,10 @@ type goldenMemory struct{ content []byte }
 func newGoldenMemory(content []byte) *goldenMemory { return &goldenMemory{content} }
 
 func (*goldenMemory) close() {}
+
+// MappedMemory reports why the memories of cells cannot be mapped copy-on-write
+// from one image here, nil if they can. Without, a turn copies its memory and
+// looks at all of it for what has changed: that takes longer and gives the same.
+func MappedMemory() error {
+	return errors.New(runtime.GOOS + " has no memory files and page maps that agentcell knows")
+}

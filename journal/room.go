@@ -1,0 +1,37 @@
+package journal
+
+import "fmt"
+
+// Room is how much may be written to the disk that a journal is on.
+type Room struct {
+	// Free is what this process may still write there, math.MaxInt64 where the
+	// system does not tell.
+	Free int64
+	// Need is what a small append wants to find free: with less, appends are
+	// refused with ErrFull.
+	Need int64
+}
+
+// Room tells how much may be written. A journal that is on no disk has the zero
+// Room.
+func (j *Journal) Room() (Room, error) {
+	if j.closed.Load() {
+		return Room{}, fmt.Errorf("free space: %w", ErrClosed)
+	}
+	disk, ok := j.store.(interface{ room() (Room, error) })
+	if !ok {
+		return Room{}, nil
+	}
+	return disk.room()
+}
+
+func (s *badgerStorage) room() (Room, error) {
+	free, err := s.space.free(s.space.dir)
+	if err != nil {
+		return Room{}, fmt.Errorf("free space of %q: %w", s.space.dir, err)
+	}
+	return Room{Free: free, Need: s.space.safe(0)}, nil
+}
+
+// Format is the version of the journal's keys and rows.
+func (j *Journal) Format() int { return formatVersion }
