@@ -32,7 +32,8 @@
 //   - Time is virtual. It starts at the turn's start, moves on when the host
 //     answers, and a little with each reading. time.Sleep, timers and
 //     context deadlines move it to the moment they wait for and take no real
-//     time; a slow model call is not cut short by them.
+//     time; a slow model call is not cut short by them. Turn.Sleep takes real
+//     time.
 //   - Goroutines run, one at a time, while Run does, and their order is
 //     repeated exactly. What is still running when Run returns stands still and, in
 //     a harness that holds memory, goes on with the next turn, which is rarely

@@ -18,14 +18,17 @@ type endpoint struct {
 }
 
 var (
-	opStart   = endpoint{abi.OpStart, importStart}
-	opModel   = endpoint{abi.OpModel, importModel}
-	opOutput  = endpoint{abi.OpOutput, importOutput}
-	opUsage   = endpoint{abi.OpUsage, importUsage}
-	opHistory = endpoint{abi.OpHistory, importHistory}
-	opLog     = endpoint{abi.OpLog, importLog}
-	opReply   = endpoint{abi.OpReply, importReply}
-	opFail    = endpoint{abi.OpFail, importFail}
+	opStart    = endpoint{abi.OpStart, importStart}
+	opModel    = endpoint{abi.OpModel, importModel}
+	opOutput   = endpoint{abi.OpOutput, importOutput}
+	opToolCall = endpoint{abi.OpToolCall, importToolCall}
+	opReport   = endpoint{abi.OpReport, importReport}
+	opUsage    = endpoint{abi.OpUsage, importUsage}
+	opWait     = endpoint{abi.OpWait, importWait}
+	opHistory  = endpoint{abi.OpHistory, importHistory}
+	opLog      = endpoint{abi.OpLog, importLog}
+	opReply    = endpoint{abi.OpReply, importReply}
+	opFail     = endpoint{abi.OpFail, importFail}
 )
 
 //go:wasmimport agent start
@@ -40,9 +43,21 @@ func importModel(request unsafe.Pointer, size uint32) uint64
 //go:noescape
 func importOutput(request unsafe.Pointer, size uint32) uint64
 
+//go:wasmimport agent tool_call
+//go:noescape
+func importToolCall(request unsafe.Pointer, size uint32) uint64
+
+//go:wasmimport agent report
+//go:noescape
+func importReport(request unsafe.Pointer, size uint32) uint64
+
 //go:wasmimport agent usage
 //go:noescape
 func importUsage(request unsafe.Pointer, size uint32) uint64
+
+//go:wasmimport agent wait
+//go:noescape
+func importWait(request unsafe.Pointer, size uint32) uint64
 
 //go:wasmimport agent history
 //go:noescape
@@ -156,6 +171,7 @@ func exit(err error) int32 {
 func init() {
 	for _, message := range []any{
 		new(abi.Start), new(abi.ModelCall), new(abi.ModelResult), new(abi.Message), new(abi.HistoryRequest), new([]abi.LogRecord),
+		new(abi.ToolCallRequest), new(abi.ToolCallResponse), new(abi.WaitRequest), new(abi.WaitResponse),
 	} {
 		body, err := json.Marshal(message)
 		if err == nil {

@@ -13,12 +13,15 @@ import (
 type endpoint struct{ op abi.Op }
 
 var (
-	opStart   = endpoint{abi.OpStart}
-	opModel   = endpoint{abi.OpModel}
-	opOutput  = endpoint{abi.OpOutput}
-	opUsage   = endpoint{abi.OpUsage}
-	opHistory = endpoint{abi.OpHistory}
-	opLog     = endpoint{abi.OpLog}
+	opStart    = endpoint{abi.OpStart}
+	opModel    = endpoint{abi.OpModel}
+	opOutput   = endpoint{abi.OpOutput}
+	opToolCall = endpoint{abi.OpToolCall}
+	opReport   = endpoint{abi.OpReport}
+	opUsage    = endpoint{abi.OpUsage}
+	opWait     = endpoint{abi.OpWait}
+	opHistory  = endpoint{abi.OpHistory}
+	opLog      = endpoint{abi.OpLog}
 )
 
 func (t *Turn) call(ctx context.Context, e endpoint, request []byte) (abi.Status, []byte, error) {

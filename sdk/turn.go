@@ -21,6 +21,7 @@ type Turn struct {
 	transport Transport
 	start     abi.Start
 	rand      *rand.Rand
+	toolCalls int // made so far
 }
 
 // Inputs are the messages this turn was started with, oldest first. The caller
