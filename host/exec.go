@@ -381,16 +381,17 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	ctx, stop := context.WithTimeoutCause(ctx, deadline, errDeadline)
 	defer stop()
 
-	inc, err := x.module.incarnate(ctx, x.host, x.base)
+	inc, err := x.incarnate(ctx)
 	if err != nil && !x.recovers && ctx.Err() == nil {
 		return Execution{}, err // nothing has run, and nothing is written
 	}
 	if err != nil {
 		return x.interrupted(ctx, err, deadline)
 	}
+	warm := false
 	defer func() {
-		if err := inc.Stop(context.WithoutCancel(ctx)); err != nil {
-			x.host.log.Warn("stop incarnation", "session", x.uid, "error", err)
+		if !warm {
+			x.host.warm.stop(inc)
 		}
 	}()
 	t := runtimes.Turn{Execution: x.spec.Execution, Start: x.started.Time, Limits: x.spec.Limits, Cloned: x.cloned}
@@ -410,7 +411,22 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 			return Execution{}, x.giveUp(err)
 		}
 	}
-	return x.finish(end, image)
+	ended, err := x.finish(end, image)
+	if err == nil && image != nil {
+		x.host.warm.put(warmKey{x.module.code.Digest, image.Root()}, inc, image.Size())
+		warm = true
+	}
+	return ended, err
+}
+
+// incarnate gives an incarnation in the state of the turn's base.
+func (x *execution) incarnate(ctx context.Context) (runtimes.Incarnation, error) {
+	if x.base != nil {
+		if inc := x.host.warm.take(warmKey{x.module.code.Digest, x.base.Root()}); inc != nil {
+			return inc, nil
+		}
+	}
+	return x.module.incarnate(ctx, x.host, x.base)
 }
 
 // reached is the root of what a completed turn has led to, and its image if the

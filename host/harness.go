@@ -54,8 +54,8 @@ func (h *Host) pushHarness(ctx context.Context, harness Harness) (PushedHarness,
 	if err != nil {
 		return PushedHarness{}, err
 	}
-	if _, err := h.journal.PutBlob(ctx, harness.Code); err != nil {
-		return PushedHarness{}, fmt.Errorf("store module: %w", err)
+	if err := h.storeModule(ctx, digest, harness.Code); err != nil {
+		return PushedHarness{}, err
 	}
 	note := harnessNote{Size: int64(len(harness.Code)), Pushed: abi.NewTime(h.cfg.Now())}
 	err = h.journal.SetRef(ctx, harnessRef, journal.Ref{Name: harness.Name, Digest: digest, Note: mustJSON(note)})

@@ -121,6 +121,7 @@ type Host struct {
 	running map[abi.SessionID]*execution
 	modules map[abi.Digest]*module
 	images  *imageCache
+	warm    *warmCache
 	closed  bool
 	turns   sync.WaitGroup
 
@@ -175,6 +176,7 @@ func New(cfg Config) (*Host, error) {
 		running: map[abi.SessionID]*execution{},
 		modules: map[abi.Digest]*module{},
 		images:  newImageCache(256),
+		warm:    newWarmCache(cfg.Log),
 	}, nil
 }
 
@@ -186,6 +188,7 @@ func (h *Host) Close() error {
 	h.mu.Unlock()
 	h.close(ErrClosed)
 	h.turns.Wait()
+	h.warm.close()
 	return nil
 }
 

@@ -84,6 +84,18 @@ func (h *Host) place(ctx context.Context, m *module, code runtimes.Module, runti
 	}
 }
 
+// storeModule keeps the code of a module, unless it is there.
+func (h *Host) storeModule(ctx context.Context, digest abi.Digest, code []byte) error {
+	stored, err := h.journal.HasBlob(digest)
+	if err == nil && !stored {
+		_, err = h.journal.PutBlob(ctx, code)
+	}
+	if err != nil {
+		return fmt.Errorf("store module: %w", err)
+	}
+	return nil
+}
+
 // missing says what a harness needs that a runtime does not have, naming both
 // sides; empty if nothing.
 func missing(d abi.HarnessDescriptor, has runtimes.Capabilities) string {

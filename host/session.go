@@ -159,8 +159,8 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 	if err != nil {
 		return Session{}, err
 	}
-	if _, err := h.journal.PutBlob(ctx, req.Harness.Code); err != nil {
-		return Session{}, fmt.Errorf("store module: %w", err)
+	if err := h.storeModule(ctx, digest, req.Harness.Code); err != nil {
+		return Session{}, err
 	}
 	m := meta{
 		Harness: req.Harness.Name, Module: digest, Runtime: mod.runtime.Capabilities().Runtime,

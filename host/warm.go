@@ -1,0 +1,125 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// What warm incarnations may take.
+const (
+	// warmFor is how long one is kept for the next turn.
+	warmFor = 5 * time.Second
+	// maxWarm bounds how many there are, maxWarmBytes their memory.
+	maxWarm      = 64
+	maxWarmBytes = 1 << 30
+)
+
+// warmCache keeps incarnations that have completed a turn. A turn that begins from
+// the image which such a one is in the state of needs no restoring, whosever turn
+// it is: there is nothing in an incarnation that its root does not cover (M1).
+type warmCache struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	kept   map[warmKey]*warm
+	order  []*warm // oldest first
+	bytes  uint64
+	closed bool
+}
+
+// warmKey names a state: that of an image of a module.
+type warmKey struct{ module, root abi.Digest }
+
+type warm struct {
+	key   warmKey
+	inc   runtimes.Incarnation
+	size  uint64 // of its memory
+	timer *time.Timer
+}
+
+func newWarmCache(log *slog.Logger) *warmCache {
+	return &warmCache{log: log, kept: map[warmKey]*warm{}}
+}
+
+// take gives an incarnation in that state, nil if there is none. It is the
+// caller's then.
+func (c *warmCache) take(key warmKey) runtimes.Incarnation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.kept[key]
+	if w == nil {
+		return nil
+	}
+	c.remove(w)
+	return w.inc
+}
+
+// put takes over an incarnation in that state, whose memory has size bytes.
+func (c *warmCache) put(key warmKey, inc runtimes.Incarnation, size uint64) {
+	w := &warm{key: key, inc: inc, size: size}
+	var surplus []runtimes.Incarnation
+	c.mu.Lock()
+	if c.closed || c.kept[w.key] != nil {
+		surplus = append(surplus, inc)
+	} else {
+		c.kept[w.key] = w
+		c.order = append(c.order, w)
+		c.bytes += size
+		w.timer = time.AfterFunc(warmFor, func() { c.expire(w) })
+	}
+	for len(c.order) > maxWarm || c.bytes > maxWarmBytes {
+		surplus = append(surplus, c.order[0].inc)
+		c.remove(c.order[0])
+	}
+	c.mu.Unlock()
+	c.stop(surplus...)
+}
+
+// remove forgets w. The caller holds mu.
+func (c *warmCache) remove(w *warm) {
+	w.timer.Stop()
+	delete(c.kept, w.key)
+	i := slices.Index(c.order, w)
+	c.order = slices.Delete(c.order, i, i+1)
+	c.bytes -= w.size
+}
+
+// expire stops w unless it was taken.
+func (c *warmCache) expire(w *warm) {
+	c.mu.Lock()
+	there := c.kept[w.key] == w
+	if there {
+		c.remove(w)
+	}
+	c.mu.Unlock()
+	if there {
+		c.stop(w.inc)
+	}
+}
+
+// close stops all incarnations, and those that are put from now on.
+func (c *warmCache) close() {
+	c.mu.Lock()
+	c.closed = true
+	var all []runtimes.Incarnation
+	for len(c.order) > 0 {
+		all = append(all, c.order[0].inc)
+		c.remove(c.order[0])
+	}
+	c.mu.Unlock()
+	c.stop(all...)
+}
+
+func (c *warmCache) stop(list ...runtimes.Incarnation) {
+	for _, inc := range list {
+		if err := inc.Stop(context.Background()); err != nil {
+			c.log.Warn("stop incarnation", "error", err)
+		}
+	}
+}
