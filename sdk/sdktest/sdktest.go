@@ -4,7 +4,7 @@
 //
 // It keeps to the rules that a harness can notice (what a turn records, that
 // history ends before the turn, page sizes, statuses) and to nothing else: no
-// hashes, limits, images or replay. The harness is a Go value that is only used: a
+// hashes, limits, images, parking or replay. The harness is a Go value that is only used: a
 // failed turn leaves it as it is, where a cell's memory would be dropped; a
 // harness without memory should get a new value for each turn. Import the package
 // in tests only.
@@ -36,6 +36,14 @@ type Host struct {
 	// Model answers the model calls; nil answers "echo:" and the text of the
 	// last message. An error becomes the recorded result (see sdk.Failure).
 	Model func(abi.ModelCall) (abi.ModelResult, error)
+	// Tools perform the tool calls, by name; Turn.Tools has their names and no
+	// more. An error becomes the failed result of the call, as that of a real
+	// tool does. A result with abi.ToolApprovalDenied plays the person who denies
+	// a call.
+	Tools map[string]func(abi.ToolCall) (abi.ToolResult, error)
+	// Wait says what ends a wait, which it does at once; nil lets the time come
+	// or, if there is none, the signal, without payload.
+	Wait func(abi.WaitRequest) abi.WaitResponse
 	// Page, if positive, is the largest page of history, below the ABI's own.
 	Page int
 
@@ -67,8 +75,9 @@ func (s *Host) RunMessages(ctx context.Context, h sdk.Harness, inputs ...abi.Mes
 	t := &turn{
 		host:      s,
 		execution: abi.NewExecutionID([12]byte{11: byte(s.turns)}),
-		start:     abi.Start{Config: s.Config, Inputs: inputs, Cell: &abi.StartCell{Limits: s.Limits}},
+		start:     abi.Start{Config: s.Config, Inputs: inputs, Cell: &abi.StartCell{Limits: s.Limits, Tools: s.definitions()}},
 		before:    len(s.Records),
+		toolIDs:   map[string]bool{},
 		random:    rand.NewChaCha8([32]byte{byte(s.turns), byte(s.turns >> 8)}),
 	}
 	t.record(abi.Event{Kind: abi.EventExecutionStart, ExecutionStart: &abi.ExecutionStart{}})
@@ -91,6 +100,8 @@ type turn struct {
 	start     abi.Start
 	before    int // how many records are history
 	outputs   []abi.Message
+	toolIDs   map[string]bool // in use
+	waits     int
 	random    *rand.ChaCha8
 }
 
@@ -102,8 +113,13 @@ func (t *turn) Call(ctx context.Context, op abi.Op, request []byte) (abi.Status,
 		return 0, nil, context.Cause(ctx)
 	}
 	answer, err := t.serve(op, request)
-	var recorded *abi.Error
+	var (
+		recorded *abi.Error
+		refused  refusal
+	)
 	switch {
+	case errors.As(err, &refused):
+		return abi.StatusRefused, []byte(refused), nil
 	case errors.As(err, &recorded):
 		body, err := json.Marshal(recorded)
 		return abi.StatusFailed, body, err
@@ -119,8 +135,9 @@ func (t *turn) Call(ctx context.Context, op abi.Op, request []byte) (abi.Status,
 // Random gives a stream that differs from turn to turn and not from run to run.
 func (t *turn) Random(p []byte) { _, _ = t.random.Read(p) }
 
-// serve performs op. An *abi.Error is the result of a call that failed, any
-// other error says that the request is invalid.
+// serve performs op. An *abi.Error is the result of a call that failed, a
+// refusal says that it is not granted, and any other error that the request is
+// invalid.
 func (t *turn) serve(op abi.Op, request []byte) (any, error) {
 	switch op {
 	case abi.OpStart:
@@ -135,6 +152,12 @@ func (t *turn) serve(op abi.Op, request []byte) (any, error) {
 			t.output(m)
 			return nil, nil
 		})
+	case abi.OpToolCall:
+		return serve(request, t.toolCall)
+	case abi.OpReport:
+		return serve(request, t.report)
+	case abi.OpWait:
+		return serve(request, t.wait)
 	case abi.OpUsage:
 		return serve(request, func(u abi.Usage) (any, error) {
 			t.record(abi.Event{Kind: abi.EventUsage, Usage: &u})

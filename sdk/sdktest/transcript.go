@@ -101,6 +101,12 @@ func eventLines(e *abi.Event) []string {
 		return []string{strings.TrimSpace(string(e.End.State) + " " + errorText(e.End.Error))}
 	case e.Error != nil:
 		return []string{errorText(e.Error)}
+	case e.Tool != nil:
+		return []string{jsonText(e.Tool)}
+	case e.Result != nil:
+		return []string{jsonText(e.Result)}
+	case e.Kind == abi.EventWait || e.Kind == abi.EventSignal:
+		return []string{waitText(e)}
 	case e.Usage != nil:
 		return []string{jsonText(e.Usage)}
 	case e.Kind == abi.EventExecutionStart:
@@ -136,6 +142,18 @@ func messageText(m abi.Message) string {
 		}
 	}
 	return m.Role + ": " + strings.Join(parts, "\n")
+}
+
+// waitText is what a wait is for, or what ended it: a time, a signal, or both.
+func waitText(e *abi.Event) string {
+	var words []string
+	if e.Cell != nil && !e.Cell.Until.IsZero() {
+		words = append(words, "until="+e.Cell.Until.String())
+	}
+	if e.Cell != nil && e.Cell.Signal != "" {
+		words = append(words, "signal="+e.Cell.Signal)
+	}
+	return strings.Join(words, " ")
 }
 
 func errorText(e *abi.Error) string {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -172,5 +173,48 @@ func TestGolden(t *testing.T) {
 	}
 	if v := golden(host, filepath.Dir(file)); !v.fatal {
 		t.Error("a directory is no golden file")
+	}
+}
+
+// patient calls a tool, reports one of its own, and waits.
+type patient struct{}
+
+func (patient) Describe() abi.HarnessDescriptor { return abi.HarnessDescriptor{ID: "patient"} }
+
+func (patient) Run(ctx context.Context, t *sdk.Turn) error {
+	_, err := t.CallTools(ctx, abi.ToolCall{ID: "a", Tool: "read", Args: abi.Struct(`{"n":1}`), IdempotencyKey: "k"})
+	if err != nil {
+		return err
+	}
+	if err := t.Report(ctx, abi.ToolResult{ID: "b", IsError: true, Error: "no"}); err != nil {
+		return err
+	}
+	for _, until := range []time.Time{{}, time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)} {
+		if _, err := t.Wait(ctx, until, "go"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestTranscript_ToolsAndWaits(t *testing.T) {
+	host := &sdktest.Host{Tools: map[string]func(abi.ToolCall) (abi.ToolResult, error){
+		"read": func(c abi.ToolCall) (abi.ToolResult, error) { return abi.ToolResult{Output: c.Args}, nil },
+	}}
+	if _, err := host.Run(t.Context(), patient{}); err != nil {
+		t.Fatal(err)
+	}
+	want := `EVENT_EXECUTION_START
+EVENT_TOOL_CALL        {"id":"a","tool":"read","args":{"n":1},"mediation":"MEDIATION_CONTROLLER_MEDIATED","idempotency_key":"k"}
+EVENT_TOOL_RESULT      {"id":"a","output":{"n":1}}
+EVENT_TOOL_RESULT      {"id":"b","is_error":true,"error":"no"}
+EVENT_WAIT             signal=go
+EVENT_SIGNAL           signal=go
+EVENT_WAIT             until=2030-01-02T03:04:05Z signal=go
+EVENT_SIGNAL
+EVENT_END              COMPLETED
+`
+	if diff := cmp.Diff(want, host.Transcript()); diff != "" {
+		t.Error(diff)
 	}
 }
