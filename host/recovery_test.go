@@ -3,16 +3,19 @@ package host_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
@@ -205,5 +208,172 @@ func TestI3_OnlyAMissingAnswerIsAskedFor(t *testing.T) {
 			}
 			r.verify(s.UID)
 		})
+	}
+}
+
+// M2: history ends before the turn that reads it, also when the turn is run
+// again with more of itself on record, and tells nothing that is not in the chain.
+func TestM2_HistoryEndsBeforeTheTurn(t *testing.T) {
+	const told = 9216 // where curious puts its history
+	for _, point := range []string{"", "committed", "answered", "ending"} {
+		t.Run(point, func(t *testing.T) {
+			r := newRig(t).open()
+			s := r.createFrom(curious())
+			var before []host.Record
+			for range 2 {
+				before = before[:0]
+				for rec, err := range r.Replay(t.Context(), s.UID, 0, 0) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					rec.Fence = 0
+					before = append(before, rec)
+				}
+				if point == "" {
+					r.exec(s.UID, "x")
+				} else {
+					r.drop(s.UID, "x", point)
+					if _, err := r.Resume(t.Context(), s.UID, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				im, err := r.store.LoadImage(mustGet(t, r, s.UID).Root)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := []byte("[]")
+				if len(before) > 0 {
+					records := make([]abi.LogRecord, len(before))
+					for i, rec := range before {
+						records[i] = rec.LogRecord
+					}
+					if want, err = json.Marshal(records); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got := append(r.memory(im, told/abi.PageSize), r.memory(im, told/abi.PageSize+1)...)[told%abi.PageSize:][:len(want)]
+				if diff := cmp.Diff(string(want), string(got)); diff != "" {
+					t.Errorf("history (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// memory is a page of an image.
+func (r *rig) memory(im *journal.Image, page uint32) []byte {
+	r.t.Helper()
+	b := make([]byte, abi.PageSize)
+	if err := r.store.ReadPage(im, page, b); err != nil {
+		r.t.Fatal(err)
+	}
+	return b
+}
+
+// M2: what the host lacks is not a turn's outcome: the turn stays open, and ends
+// as it would have when it is run where nothing is lacking.
+func TestM2_ShortageIsNoOutcome(t *testing.T) {
+	r := newRig(t)
+	short := &shortRuntime{Restorer: engine(t, false)}
+	r.runtimes = []runtimes.Runtime{short}
+	r.open()
+	s := r.createFrom(tally())
+	r.exec(s.UID, "one")
+	before := mustGet(t, r, s.UID)
+
+	// No room for the cell: nothing has run, nothing is written.
+	short.restore = runtimes.ErrShortage
+	if _, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: say("two")}); !errors.Is(err, runtimes.ErrShortage) {
+		t.Errorf("got %v", err)
+	}
+	if diff := cmp.Diff(before, mustGet(t, r, s.UID)); diff != "" {
+		t.Errorf("a turn that could not begin changed the session: %s", diff)
+	}
+	// None in mid-turn: it stays open.
+	short.restore, short.run = nil, runtimes.ErrShortage
+	if _, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: say("two")}); !errors.Is(err, runtimes.ErrShortage) {
+		t.Errorf("got %v", err)
+	}
+	if got := mustGet(t, r, s.UID); got.State != host.ExecInterrupted || got.Turns != 1 {
+		t.Errorf("state %s after %d turns", got.State, got.Turns)
+	}
+	short.run = nil
+	if _, err := r.Resume(t.Context(), s.UID, nil); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.verify(s.UID); v.Reexecuted != 2 {
+		t.Errorf("verified %+v", v)
+	}
+}
+
+// shortRuntime fails as it is told.
+type shortRuntime struct {
+	runtimes.Restorer
+	restore, run error
+}
+
+// Restore implements runtimes.Restorer.
+func (s *shortRuntime) Restore(ctx context.Context, m runtimes.Module, img runtimes.Image) (runtimes.Incarnation, error) {
+	if s.restore != nil {
+		return nil, s.restore
+	}
+	in, err := s.Restorer.Restore(ctx, m, img)
+	if err != nil {
+		return nil, err
+	}
+	return shortIncarnation{in.(runtimes.Snapshotter), s}, nil
+}
+
+type shortIncarnation struct {
+	runtimes.Snapshotter
+	runtime *shortRuntime
+}
+
+// Run implements runtimes.Incarnation.
+func (in shortIncarnation) Run(ctx context.Context, t runtimes.Turn, port runtimes.Port) (runtimes.Outcome, error) {
+	if in.runtime.run != nil {
+		return runtimes.Outcome{}, in.runtime.run
+	}
+	return in.Snapshotter.Run(ctx, t, port)
+}
+
+// S2: what the host bounds beside the engine has a default that holds, and its
+// limit is told to the guest as one.
+func TestS2_HostBounds(t *testing.T) {
+	status := func(request string) string {
+		return "local.get 0 " + request + " i64.const 32 i64.shr_u i32.wrap_i64 i32.add local.set 0 "
+	}
+	for _, tt := range []struct {
+		name  string
+		limit func(*abi.Limits)
+		run   string // returns the sum of the statuses
+		want  string
+	}{
+		{"effects", func(l *abi.Limits) { l.Effects = 1 }, status("$json 0 call $output") + status("$json 0 call $output"), "returned 5"},
+		{"output", func(l *abi.Limits) { l.OutputBytes = 40 }, status("$json 0 call $output") + status("$json 0 call $output"), "returned 5"},
+		{"request", func(l *abi.Limits) { l.RequestBytes = 20 }, status("$json 0 call $output"), "returned 5"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.limits = abi.DefaultLimits()
+			tt.limit(&r.limits)
+			r.open()
+			s := r.createFrom(cell{
+				locals: "i32", texts: []string{`{"parts":[{"text":{"text":"x"}}]}`}, run: tt.run + "local.get 0",
+			}.harness("bounded"))
+			e, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: say("x")})
+			if err != nil || e.Err == nil || !strings.Contains(e.Err.Description, tt.want) {
+				t.Errorf("%+v, %v, %v", e, e.Err, err)
+			}
+			r.verify(s.UID)
+		})
+	}
+	for name, n := range map[string]int64{
+		"effects": int64(abi.DefaultLimits().Effects), "output": int64(abi.DefaultLimits().OutputBytes),
+		"request": int64(abi.DefaultLimits().RequestBytes), "deadline": int64(host.DefaultDeadline),
+	} {
+		if n <= 0 {
+			t.Errorf("no default bound for %s", name)
+		}
 	}
 }
