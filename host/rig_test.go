@@ -17,6 +17,7 @@ import (
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/model/echo"
+	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	runtime "github.com/agentcell/agentcell/runtimes/wasm"
@@ -138,7 +139,9 @@ type rig struct {
 	def      string
 	flush    time.Duration
 	limits   abi.Limits
-	still    bool // clock and randomness stand still
+	tools    map[string]tool.Tool
+	now      func() time.Time // nil: the machine's
+	still    bool             // clock and randomness stand still
 	*host.Host
 }
 
@@ -166,6 +169,7 @@ func (r *rig) open() *rig {
 	r.t.Helper()
 	cfg := host.Config{
 		Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
+		Tools: r.tools, Now: r.now,
 	}
 	if r.still {
 		at := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)

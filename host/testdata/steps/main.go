@@ -9,6 +9,9 @@
 //	count          put out how many steps were done
 //	clones         put out how often it was cloned
 //	rand, clock    put out what the turn's randomness, the clock give
+//	tools ID:T …   call the tools T side by side, put their results out
+//	wait SIGNAL    wait for it, put its payload out
+//	sleep D        wait that long
 //	history        put out how many records there were before this turn
 //	fail TEXT      fail with TEXT
 //	panic          panic
@@ -77,6 +80,33 @@ func (s *steps) step(ctx context.Context, t *sdk.Turn, word, rest string) error 
 		return t.Usage(ctx, abi.Usage{OutputTokens: abi.Int64(n)})
 	case "count":
 		return t.OutputText(ctx, strconv.Itoa(s.done))
+	case "tools":
+		var calls []abi.ToolCall
+		for word := range strings.FieldsSeq(rest) {
+			id, name, _ := strings.Cut(word, ":")
+			calls = append(calls, abi.ToolCall{ID: id, Tool: name, Args: abi.Struct(`{"n":9007199254740993}`)})
+		}
+		results, err := t.CallTools(ctx, calls...)
+		if err != nil {
+			return err
+		}
+		var texts []string
+		for _, r := range results {
+			texts = append(texts, fmt.Sprintf("%s=%s%s", r.ID, r.Output, r.Error))
+		}
+		return t.OutputText(ctx, strings.Join(texts, " "))
+	case "wait":
+		r, err := t.Wait(ctx, time.Time{}, rest)
+		if err != nil {
+			return err
+		}
+		return t.OutputText(ctx, r.Signal+string(r.Payload))
+	case "sleep":
+		d, err := time.ParseDuration(rest)
+		if err != nil {
+			return err
+		}
+		return t.Sleep(ctx, d)
 	case "clones":
 		return t.OutputText(ctx, strconv.Itoa(s.clones))
 	case "rand":
