@@ -79,6 +79,7 @@ Environment:
 		newVerifyCommand(a),
 		newExportCommand(a),
 		newHarnessCommand(a),
+		newDoctorCommand(a),
 		newVersionCommand(a),
 	)
 	return root
