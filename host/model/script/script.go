@@ -3,16 +3,20 @@
 //
 // A script is JSON lines, one object a line, with these fields:
 //
-//	text      string: the answer
-//	chunks    how it streams: a number of pieces, or the pieces themselves, which
-//	          join to text or stand in its place
-//	delay_ms  number: milliseconds to wait before each piece, or before an error
-//	error     string: the call fails with this text, after any pieces
-//	hang      true: the call never ends by itself, after any pieces
-//	usage     object: input_tokens, output_tokens and reasoning_tokens to report
+//	text        string: the answer
+//	chunks      how it streams: a number of pieces, or the pieces themselves, which
+//	            join to text or stand in its place
+//	tool_calls  list of objects: the tools that the answer calls, behind its text
+//	            if there is any. Each has an id, which no other call of the line
+//	            has, the tool's name, and args, an object that may be left out
+//	delay_ms    number: milliseconds to wait before each piece, or before an error
+//	error       string: the call fails with this text, after any pieces
+//	hang        true: the call never ends by itself, after any pieces
+//	usage       object: input_tokens, output_tokens and reasoning_tokens to report
 //
-// A line has an answer (text, or chunks as a list), an error, or hang; error and
-// hang may follow an answer that breaks off, but not each other. Anything else is
+// A line has an answer (text, chunks as a list, or tool_calls), an error, or hang;
+// error and hang may follow a text that breaks off, but neither tool_calls nor
+// each other. Anything else is
 // refused when the script is loaded. Which line answers depends on the call's
 // number alone, so a script gives the same answers after a crash, and gives each
 // child of a fork the lines after its parent's.
@@ -29,6 +33,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,6 +61,7 @@ var _ model.Provider = (*Provider)(nil)
 // line is one answer, checked and ready.
 type line struct {
 	pieces []string
+	parts  []abi.Part // of the whole answer
 	delay  time.Duration
 	fail   string
 	hang   bool
@@ -116,7 +122,7 @@ func (p *Provider) Complete(ctx context.Context, req model.Request, deltas func(
 		return model.Result{}, fmt.Errorf("script line %d: %w", req.Index+1, err)
 	}
 	return model.Result{
-		Message: abi.Text(abi.RoleAssistant, strings.Join(l.pieces, "")),
+		Message: abi.Message{Role: abi.RoleAssistant, Parts: slices.Clone(l.parts)},
 		Usage:   l.usageOf(req.Call.Model),
 	}, nil
 }
@@ -171,30 +177,38 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // source is a line as it is written. Pointers tell what is unset.
 type source struct {
-	Text    *string         `json:"text"`
-	Chunks  json.RawMessage `json:"chunks"`
-	DelayMS int64           `json:"delay_ms"`
-	Error   *string         `json:"error"`
-	Hang    bool            `json:"hang"`
-	Usage   *struct {
+	Text      *string         `json:"text"`
+	Chunks    json.RawMessage `json:"chunks"`
+	DelayMS   int64           `json:"delay_ms"`
+	Error     *string         `json:"error"`
+	Hang      bool            `json:"hang"`
+	ToolCalls []toolCall      `json:"tool_calls"`
+	Usage     *struct {
 		Input     abi.Int64 `json:"input_tokens"`
 		Output    abi.Int64 `json:"output_tokens"`
 		Reasoning abi.Int64 `json:"reasoning_tokens"`
 	} `json:"usage"`
 }
 
+// toolCall is a tool call as it is written.
+type toolCall struct {
+	ID   string     `json:"id"`
+	Tool string     `json:"tool"`
+	Args abi.Struct `json:"args"`
+}
+
 func parse(text []byte) (line, error) {
-	// The canonical form is free of what two readers could understand in two
-	// ways: names that stand twice, and broken UTF-8.
-	text, err := abi.Canonical(text)
-	if err != nil {
+	// What has a canonical form is free of what two readers could understand in
+	// two ways: names that stand twice, and broken UTF-8. It is not the form that
+	// is read, as it has no room for some numbers of arguments (I2).
+	if _, err := abi.Canonical(text); err != nil {
 		return line{}, fmt.Errorf(`%w; want an object such as {"text":"hello"}`, err)
 	}
 	var s source
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
-		return line{}, fmt.Errorf("%s; want an object with text, chunks, delay_ms, error, hang or usage", abi.JSONProblem(err))
+		return line{}, fmt.Errorf("%s; want an object with text, chunks, tool_calls, delay_ms, error, hang or usage", abi.JSONProblem(err))
 	}
 	return s.check()
 }
@@ -214,10 +228,12 @@ func (s source) check() (line, error) {
 		}
 	}
 	switch {
-	case l.pieces == nil && !l.fails():
-		return line{}, errors.New("no answer; want text, chunks as a list, error, or hang")
+	case l.pieces == nil && s.ToolCalls == nil && !l.fails():
+		return line{}, errors.New("no answer; want text, chunks as a list, tool_calls, error, or hang")
 	case l.hang && l.fail != "":
 		return line{}, errors.New("hang and error exclude each other")
+	case l.fails() && s.ToolCalls != nil:
+		return line{}, errors.New("tool_calls stand beside a failure; want them in a whole answer")
 	case l.fails() && s.Usage != nil:
 		return line{}, errors.New("usage stands beside a failure; want it beside a whole answer")
 	}
@@ -227,7 +243,40 @@ func (s source) check() (line, error) {
 		}
 		l.usage = &abi.Usage{InputTokens: u.Input, OutputTokens: u.Output, ReasoningTokens: u.Reasoning}
 	}
+	if l.pieces != nil {
+		l.parts = []abi.Part{{Text: &abi.TextPart{Text: strings.Join(l.pieces, "")}}}
+	}
+	calls, err := s.toolCalls()
+	if err != nil {
+		return line{}, err
+	}
+	l.parts = append(l.parts, calls...)
+	if l.pieces == nil && !l.fails() {
+		l.pieces = []string{""} // so that an answer without text ends its stream
+	}
 	return l, nil
+}
+
+// toolCalls are the calls of the line, each a part of its answer.
+func (s source) toolCalls() ([]abi.Part, error) {
+	if s.ToolCalls != nil && len(s.ToolCalls) == 0 {
+		return nil, errors.New("tool_calls is an empty list; want calls, or no tool_calls")
+	}
+	ids := map[string]bool{}
+	parts := make([]abi.Part, len(s.ToolCalls))
+	for i, c := range s.ToolCalls {
+		switch {
+		case c.ID == "" || ids[c.ID]:
+			return nil, fmt.Errorf("tool_calls has the id %.40q at %d; want one that no other call has", c.ID, i)
+		case c.Tool == "":
+			return nil, fmt.Errorf("tool_calls has no tool at %d; want its name", i)
+		case len(c.Args) > 0 && c.Args[0] != '{':
+			return nil, fmt.Errorf("tool_calls has the args %.40s at %d; want an object", c.Args, i)
+		}
+		ids[c.ID] = true
+		parts[i] = abi.Part{ToolCall: &abi.ToolCall{ID: c.ID, Tool: c.Tool, Args: c.Args}}
+	}
+	return parts, nil
 }
 
 // pieces is what the line streams: nil if it has no answer.

@@ -34,6 +34,7 @@ func TestConformance(t *testing.T) {
 		`{"text":"cut in pieces","chunks":4,"delay_ms":1}`,
 		`{"chunks":["given ","as ","","pieces"]}`,
 		`{"text":""}`,
+		`{"tool_calls":[{"id":"a","tool":"read"}]}`,
 	)
 	var requests []model.Request
 	for i := range p.Len() {
@@ -79,6 +80,22 @@ func TestComplete(t *testing.T) {
 				Usage:   &abi.Usage{Model: "m", InputTokens: 12, OutputTokens: 3},
 			},
 			deltas: []model.Delta{{Done: true}},
+		},
+		{
+			name: "tool calls", line: `{"tool_calls":[{"id":"a","tool":"read","args":{"n":12345678901234567890}},{"id":"b","tool":"list"}]}`,
+			want: model.Result{Message: abi.Message{Role: abi.RoleAssistant, Parts: []abi.Part{
+				{ToolCall: &abi.ToolCall{ID: "a", Tool: "read", Args: abi.Struct(`{"n":12345678901234567890}`)}},
+				{ToolCall: &abi.ToolCall{ID: "b", Tool: "list"}},
+			}}},
+			deltas: []model.Delta{{Done: true}},
+		},
+		{
+			name: "a text and a tool call", line: `{"text":"Let me see.","chunks":2,"tool_calls":[{"id":"a","tool":"read","args":{}}]}`,
+			want: model.Result{Message: abi.Message{Role: abi.RoleAssistant, Parts: []abi.Part{
+				{Text: &abi.TextPart{Text: "Let me see."}},
+				{ToolCall: &abi.ToolCall{ID: "a", Tool: "read", Args: abi.Struct(`{}`)}},
+			}}},
+			deltas: []model.Delta{{Text: "Let m"}, {Text: "e see.", Done: true}},
 		},
 		{
 			name: "error", line: `{"error":"overloaded","delay_ms":1}`,
@@ -158,7 +175,7 @@ func TestComplete_EndsWithContext(t *testing.T) {
 }
 
 func TestNew_Refuses(t *testing.T) {
-	const fields = "want an object with text, chunks, delay_ms, error, hang or usage"
+	const fields = "want an object with text, chunks, tool_calls, delay_ms, error, hang or usage"
 	for _, tt := range []struct{ name, text, want string }{
 		{"not JSON", `{"text":"a"}` + "\nhello", `line 2: invalid JSON at byte 0: want a value; want an object such as {"text":"hello"}`},
 		{"an empty line", "\n" + `{"text":"a"}`, "line 1: invalid JSON"},
@@ -172,7 +189,7 @@ func TestNew_Refuses(t *testing.T) {
 		{"half a millisecond", `{"text":"a","delay_ms":0.5}`, "delay_ms is of type number 0.5; want a whole number; " + fields},
 		{"usage a list", `{"text":"a","usage":[]}`, "usage is of type array; want an object; " + fields},
 		{"a list", `[]`, "the value is of type array; want an object; " + fields},
-		{"nothing", `{}`, "no answer; want text, chunks as a list, error, or hang"},
+		{"nothing", `{}`, "no answer; want text, chunks as a list, tool_calls, error, or hang"},
 		{"only a delay", `{"delay_ms":5}`, "no answer"},
 		{"chunks without text", `{"chunks":2}`, "no text to cut"},
 		{"chunks 0", `{"text":"a","chunks":0}`, "chunks is 0; want a number from 1, or a list of strings"},
@@ -188,6 +205,14 @@ func TestNew_Refuses(t *testing.T) {
 		{"empty error", `{"error":""}`, "error is empty"},
 		{"hang and error", `{"hang":true,"error":"a"}`, "exclude each other"},
 		{"usage of a failure", `{"error":"a","usage":{}}`, "usage stands beside a failure"},
+		{"no tool calls", `{"tool_calls":[]}`, "tool_calls is an empty list"},
+		{"tool calls null", `{"tool_calls":null}`, "no answer"},
+		{"a tool call without id", `{"tool_calls":[{"tool":"t"}]}`, `tool_calls has the id "" at 0; want one that no other call has`},
+		{"an id twice", `{"tool_calls":[{"id":"a","tool":"t"},{"id":"a","tool":"u"}]}`, `tool_calls has the id "a" at 1`},
+		{"a tool call without tool", `{"tool_calls":[{"id":"a"}]}`, "tool_calls has no tool at 0"},
+		{"args a list", `{"tool_calls":[{"id":"a","tool":"t","args":[1]}]}`, "tool_calls has the args [1] at 0; want an object"},
+		{"unknown field of a tool call", `{"tool_calls":[{"id":"a","tool":"t","name":"x"}]}`, `unknown field "name"`},
+		{"tool calls of a failure", `{"text":"a","hang":true,"tool_calls":[{"id":"a","tool":"t"}]}`, "tool_calls stand beside a failure"},
 		{"negative usage", `{"text":"a","usage":{"input_tokens":-1}}`, "usage is negative"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -245,6 +270,7 @@ func FuzzNew(f *testing.F) {
 		`{"text":"a","chunks":2,"delay_ms":1,"usage":{"input_tokens":1}}`,
 		`{"chunks":["a","b"],"error":"c"}`,
 		`{"hang":true}`,
+		`{"text":"a","tool_calls":[{"id":"a","tool":"t","args":{"n":1}}]}`,
 		"\n",
 	} {
 		f.Add(seed)
