@@ -280,6 +280,10 @@ func TestM2_ShortageIsNoOutcome(t *testing.T) {
 	s := r.createFrom(tally())
 	r.exec(s.UID, "one")
 	before := mustGet(t, r, s.UID)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.open() // a host that has to restore the cell
 
 	// No room for the cell: nothing has run, nothing is written.
 	short.restore = runtimes.ErrShortage
