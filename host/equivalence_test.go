@@ -36,7 +36,7 @@ func conversations() []conversation {
 		{name: "counter", harness: "counter", inputs: []string{"3", "4", "total", "nonsense", "-10", "total"}},
 		{name: "chat", harness: "chat", inputs: []string{"one", "two", "three"}},
 	}
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng, id := rand.New(rand.NewPCG(1, 2)), 0
 	steps := []func() string{
 		func() string { return fmt.Sprintf("model ask %d", rng.IntN(100)) },
 		func() string { return fmt.Sprintf("model ask %d", rng.IntN(100)) },
@@ -48,6 +48,9 @@ func conversations() []conversation {
 		func() string { return "rand" },
 		func() string { return "clock" },
 		func() string { return "history" },
+		func() string { id++; return fmt.Sprintf("tools a%d:read b%d:read", id, id) },
+		func() string { id++; return fmt.Sprintf("tools a%d:drop b%d:read c%d:drop", id, id, id) },
+		func() string { return "wait go" },
 	}
 	for i := range 20 {
 		c := conversation{name: fmt.Sprintf("scripted-%02d", i), harness: "steps"}
@@ -130,6 +133,7 @@ func converse(t *testing.T, c conversation, store *journal.Journal, rt runtimes.
 		r.store = store
 	}
 	r.runtimes, r.still = []runtimes.Runtime{rt}, true
+	r.tools = new(toolbox).tools()
 	provider := &counted{Provider: r.models["echo"]}
 	if c.script != "" {
 		p, err := script.New(strings.NewReader(c.script))
@@ -150,7 +154,7 @@ func converse(t *testing.T, c conversation, store *journal.Journal, rt runtimes.
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = r.Exec(ctx, host.ExecRequest{Session: s.UID, Inputs: say(input)})
+		err = r.converse(host.ExecRequest{Session: s.UID, Inputs: say(input)})
 		if err == nil {
 			continue
 		}
@@ -170,17 +174,44 @@ func converse(t *testing.T, c conversation, store *journal.Journal, rt runtimes.
 			if _, err := r.Exec(ctx, host.ExecRequest{Session: s.UID, Inputs: say(input)}); !errors.Is(err, host.ErrOpenTurn) {
 				t.Fatalf("exec with input on an open turn: %v", err)
 			}
-			if _, err := r.Resume(ctx, s.UID, nil); err != nil {
+			if err := r.converse(host.ExecRequest{Session: s.UID}); err != nil {
+				t.Fatal(err)
+			}
+		case after.State == host.ExecAwaiting:
+			if err := r.converse(host.ExecRequest{Session: s.UID}); err != nil {
 				t.Fatal(err)
 			}
 		case after.Head == before.Head:
-			if _, err := r.Exec(ctx, host.ExecRequest{Session: s.UID, Inputs: say(input)}); err != nil {
+			if err := r.converse(host.ExecRequest{Session: s.UID, Inputs: say(input)}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	r.verify(s.UID)
 	return result{r.transcript(s.UID), provider.calls.Load(), lost, passed()}
+}
+
+// converse runs a turn to its end, settling what it parks for: every second call
+// is denied.
+func (r *rig) converse(req host.ExecRequest) error {
+	ctx := context.Background()
+	e, err := r.Exec(ctx, req)
+	for err == nil && len(e.Waiting) > 0 {
+		for i, w := range e.Waiting {
+			switch {
+			case w.Settled:
+			case w.Signal != "":
+				_, err = r.Signal(ctx, req.Session, w.Signal, []byte(`{"because":"told"}`))
+			default:
+				_, err = r.Decide(ctx, host.DecideRequest{Session: req.Session, CallID: w.CallID, Approved: i%2 == 0})
+			}
+			if err != nil {
+				return err
+			}
+		}
+		e, err = r.Exec(ctx, host.ExecRequest{Session: req.Session})
+	}
+	return err
 }
 
 // answers counts the recorded answers of model calls.
