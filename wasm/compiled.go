@@ -167,7 +167,7 @@ func (c *Compiled) Describe(ctx context.Context) (abi.HarnessDescriptor, error) 
 	return d, nil
 }
 
-// describe runs agent_describe on an instance that is thrown away.
+// describe runs agent_describe.
 func (c *Compiled) describe(ctx context.Context) (abi.HarnessDescriptor, error) {
 	var d abi.HarnessDescriptor
 	in, err := c.Instantiate()
@@ -178,8 +178,11 @@ func (c *Compiled) describe(ctx context.Context) (abi.HarnessDescriptor, error) 
 	if err != nil {
 		return d, err
 	}
-	defer in.leave(false)
 	result, err := call.invoke(in.cell.mod.ExportedFunction(exportDescribe))
+	defer func() {
+		in.leave(err == nil && result == 0) // then others can use the cell
+		in.Stop()
+	}()
 	switch {
 	case err != nil:
 		return d, err
