@@ -28,11 +28,14 @@ the session is pinned to it. Its first turn comes with agentctl exec --session.`
 }
 
 func runCreate(ctx context.Context, a *app, opts createOptions) error {
-	req, err := opts.request(ctx, a.project)
+	req, err := opts.request(ctx, a)
 	if err != nil {
 		return err
 	}
 	return a.with(ctx, "", func(h *edge.Host) error {
+		if err := completeHarness(ctx, h, &req.Harness); err != nil {
+			return err
+		}
 		s, err := h.Create(ctx, req)
 		if err != nil {
 			return err

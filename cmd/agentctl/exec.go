@@ -22,23 +22,23 @@ type newSessionFlags struct {
 
 func (n *newSessionFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Var(text(&n.harness, defaultHarness), "harness", "harness of a new session: a bundled `NAME` or a .wasm file")
+	f.Var(text(&n.harness, defaultHarness), "harness", "harness of a new session: a bundled or pushed `NAME`, or a .wasm file")
 	f.Var(text(&n.name, ""), "name", "name `N` of a new session, unique in its project")
 	f.Var(text(&n.model, ""), "model", "model `M` for calls that name none (default: the session's, or echo)")
 	f.Var(text(&n.config, ""), "config", "the harness's config: `JSON` or @file")
 }
 
-// request is the CreateRequest of the flags.
-func (n *newSessionFlags) request(ctx context.Context, project string) (host.CreateRequest, error) {
+// request is the CreateRequest of the flags. Its harness may want to be completed.
+func (n *newSessionFlags) request(ctx context.Context, a *app) (host.CreateRequest, error) {
 	config, err := readConfig(ctx, n.config)
 	if err != nil {
 		return host.CreateRequest{}, err
 	}
-	harness, err := loadHarness(ctx, n.harness)
+	harness, err := a.loadHarness(ctx, n.harness)
 	if err != nil {
 		return host.CreateRequest{}, err
 	}
-	return host.CreateRequest{Project: project, Name: n.name, Harness: harness, Model: n.model, Config: config}, nil
+	return host.CreateRequest{Project: a.project, Name: n.name, Harness: harness, Model: n.model, Config: config}, nil
 }
 
 type execOptions struct {
@@ -163,11 +163,14 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 
 // execNew makes the session that the turn runs in.
 func execNew(ctx context.Context, a *app, opts execOptions, req host.ExecRequest) error {
-	create, err := opts.request(ctx, a.project)
+	create, err := opts.request(ctx, a)
 	if err != nil {
 		return err
 	}
 	return a.with(ctx, opts.script, func(h *edge.Host) error {
+		if err := completeHarness(ctx, h, &create.Harness); err != nil {
+			return err
+		}
 		s, err := h.Create(ctx, create)
 		if err != nil {
 			return err

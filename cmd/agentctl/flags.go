@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentcell/agentcell/harnesses"
 	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/edge"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -47,16 +48,39 @@ func (f textFlag) Type() string { return "string" }
 // defaultHarness is what a new session runs when nobody says otherwise.
 const defaultHarness = "echo"
 
-// loadHarness finds a harness: a bundled name, or a .wasm file.
-func loadHarness(ctx context.Context, ref string) (host.Harness, error) {
+// loadHarness finds a harness that needs no store: a bundled one, or a .wasm file.
+// Of any other name, which may be that of a pushed one, only the name comes back.
+func (a *app) loadHarness(ctx context.Context, ref string) (host.Harness, error) {
 	if slices.Contains(harnesses.Names(), ref) {
-		code, err := harnesses.Module(ref)
-		return host.Harness{Name: ref, Code: code}, err
+		return edge.Bundled(ref)
 	}
+	if _, missing := a.noData(); missing || looksLikeFile(ref) {
+		return harnessFile(ctx, ref)
+	}
+	return host.Harness{Name: ref}, nil
+}
+
+// completeHarness finds the harness of which loadHarness knew the name alone.
+func completeHarness(ctx context.Context, h *edge.Host, harness *host.Harness) error {
+	if harness.Code != nil {
+		return nil
+	}
+	found, err := h.Harness(ctx, harness.Name)
+	if errors.Is(err, harnesses.ErrNotBundled) {
+		if _, statErr := os.Stat(harness.Name); statErr == nil {
+			found, err = harnessFile(ctx, harness.Name)
+		}
+	}
+	*harness = found
+	return err
+}
+
+// harnessFile reads a harness from a file.
+func harnessFile(ctx context.Context, ref string) (host.Harness, error) {
 	info, err := os.Stat(ref)
 	switch {
 	case err == nil && info.IsDir():
-		return host.Harness{}, usagef("harness %q is a directory; name a .wasm file in it", ref)
+		return host.Harness{}, usagef("harness %q is a directory; name a .wasm file in it, or build it: agentctl harness build %s", ref, ref)
 	case err != nil && !looksLikeFile(ref):
 		_, err := harnesses.Module(ref)
 		return host.Harness{}, err

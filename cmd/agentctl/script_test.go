@@ -127,6 +127,13 @@ func setup(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("VERIFY_CHAIN", verifier)
+	// For scripts that build harnesses: the compiler's cache, and no network.
+	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		return err
+	}
+	env.Setenv("GOCACHE", strings.TrimSpace(string(goCache)))
+	env.Setenv("GOPROXY", "off")
 	env.Values[processes{}] = map[string]*exec.Cmd{}
 	return nil
 }

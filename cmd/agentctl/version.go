@@ -37,24 +37,29 @@ type versionJSON struct {
 
 func runVersion(a *app) {
 	v := versionJSON{
-		Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, ABI: abi.Version,
+		Version: ownVersion(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, ABI: abi.Version,
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if v.Version == "" {
-			v.Version = info.Main.Version
-		}
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
 				v.Revision = s.Value
 			}
 		}
 	}
-	if v.Version == "" {
-		v.Version = "unknown"
-	}
 	if a.json {
 		a.object(v)
 		return
 	}
 	a.line(fmt.Sprintf("agentctl %s %s %s, ABI %d", v.Version, v.Go, v.Platform, v.ABI))
+}
+
+// ownVersion is the version of this agentctl, or "unknown".
+func ownVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
 }

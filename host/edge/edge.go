@@ -15,7 +15,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/agentcell/agentcell/harnesses"
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/model/echo"
@@ -125,15 +124,6 @@ func (h *Host) Journal() *journal.Journal { return h.journal }
 // part.
 func (h *Host) Close() error {
 	return errors.Join(h.Host.Close(), h.runtime.Close(context.Background()), h.journal.Close())
-}
-
-// Bundled is the harness of that name that this program was built with.
-func Bundled(name string) (host.Harness, error) {
-	code, err := harnesses.Module(name)
-	if err != nil {
-		return host.Harness{}, err
-	}
-	return host.Harness{Name: name, Code: code}, nil
 }
 
 // progress puts what the engine tells into words.
