@@ -37,6 +37,9 @@ func (h *Host) fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := h.needImage(ctx, parent, at, sum.Root); err != nil {
+		return nil, err
+	}
 	now := later(abi.NewTime(h.cfg.Now()), sum.Updated)
 	sum.Updated, sum.Forked = now, at+1
 	if sum.Open == 0 {

@@ -88,7 +88,7 @@ func (im *Import) Present() bool { return im.present }
 // PutBlob stores b with or before the records that follow. It keeps b.
 func (im *Import) PutBlob(ctx context.Context, b []byte) error {
 	d := abi.DigestOf(b)
-	if im.blobs[d] == nil {
+	if _, gathered := im.blobs[d]; !gathered {
 		im.blobs[d] = b
 		im.order = append(im.order, d)
 		im.bytes += len(b)
@@ -99,7 +99,7 @@ func (im *Import) PutBlob(ctx context.Context, b []byte) error {
 // Blob is Journal.Blob that also finds what PutBlob was given. The caller must
 // not change the bytes.
 func (im *Import) Blob(d abi.Digest) ([]byte, error) {
-	if b := im.blobs[d]; b != nil {
+	if b, gathered := im.blobs[d]; gathered {
 		return b, nil
 	}
 	return im.journal.Blob(d)

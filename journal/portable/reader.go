@@ -56,8 +56,8 @@ func (r *Reader) Session() Session { return r.session }
 // Close gives back what the reader holds, but not what it reads from.
 func (r *Reader) Close() { r.zip.Close() }
 
-// Offset is the byte of the file at which the chunk ends that is being read.
-func (r *Reader) Offset() int64 { return r.chunks.offset }
+// Digest is that of the file, once Next is io.EOF: the one that Writer.Close gave.
+func (r *Reader) Digest() abi.Digest { return r.chunks.prev }
 
 // Mixed is a *Damage of kind ErrMixed at the place where the reader is: for who
 // finds that a piece does not belong to the others.
@@ -65,7 +65,8 @@ func (r *Reader) Mixed(format string, args ...any) error {
 	return r.chunks.damage(ErrMixed, format, args...)
 }
 
-func (r *Reader) invalid(format string, args ...any) error {
+// Invalid is Mixed for a piece that cannot be right whatever the others are.
+func (r *Reader) Invalid(format string, args ...any) error {
 	return r.chunks.damage(ErrInvalid, format, args...)
 }
 
@@ -73,25 +74,25 @@ func (r *Reader) readSession() error {
 	kind, body, err := r.piece()
 	switch {
 	case errors.Is(err, io.EOF):
-		return r.invalid("there is nothing in it")
+		return r.Invalid("there is nothing in it")
 	case err != nil:
 		return err
 	case kind != kindSession:
-		return r.invalid("it begins with a %s", kind)
+		return r.Invalid("it begins with a %s", kind)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r.session); err != nil {
-		return r.invalid("what it says of its session: %v", err)
+		return r.Invalid("what it says of its session: %v", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return r.invalid("what it says of its session: text behind the object")
+		return r.Invalid("what it says of its session: text behind the object")
 	}
 	if len(r.session.Meta) == 0 || r.session.Meta[0] != '{' {
-		return r.invalid("the metadata of its session is no object")
+		return r.Invalid("the metadata of its session is no object")
 	}
 	if h := r.session.Head; h.Seq < 0 || (h.Seq == 0) != h.Hash.IsZero() {
-		return r.invalid("its head is seq %d, hash %s", h.Seq, h.Hash)
+		return r.Invalid("its head is seq %d, hash %s", h.Seq, h.Hash)
 	}
 	return nil
 }
@@ -124,17 +125,17 @@ func (r *Reader) next() (Piece, error) {
 	case KindImage:
 		p.Bytes = nil
 		if p.Image, err = decodeImage(body); err != nil {
-			return Piece{}, r.invalid("the image: %v", err)
+			return Piece{}, r.Invalid("the image: %v", err)
 		}
 		r.order.pages = len(p.Image.Pages)
 	case KindRecord:
 		if len(body) < 8 || body[0] > 0x7f {
-			return Piece{}, r.invalid("record %d has no fence", r.order.records)
+			return Piece{}, r.Invalid("record %d has no fence", r.order.records)
 		}
 		p.Fence, p.Bytes = abi.Fence(binary.BigEndian.Uint64(body)), body[8:]
 	case KindPage:
 		if len(body) != abi.PageSize {
-			return Piece{}, r.invalid("a page of %d bytes", len(body))
+			return Piece{}, r.Invalid("a page of %d bytes", len(body))
 		}
 	}
 	return p, nil
@@ -145,11 +146,11 @@ func (r *Reader) advance(kind Kind) error {
 	o := &r.order
 	switch {
 	case (kind == KindPage) != (o.pages > 0):
-		return r.invalid("a %s, where %d pages of an image must follow", kind, o.pages)
+		return r.Invalid("a %s, where %d pages of an image must follow", kind, o.pages)
 	case kind == KindPage:
 		o.pages--
 	case kind == KindImage && (o.image || o.records > 0):
-		return r.invalid("an image, behind another one or a record")
+		return r.Invalid("an image, behind another one or a record")
 	case kind == KindImage:
 		o.image = true
 	case kind == KindBlob:
@@ -160,7 +161,7 @@ func (r *Reader) advance(kind Kind) error {
 		o.records++
 		o.blobs = 0
 	default:
-		return r.invalid("a %s stands there", kind)
+		return r.Invalid("a %s stands there", kind)
 	}
 	return nil
 }
@@ -169,16 +170,16 @@ func (r *Reader) advance(kind Kind) error {
 func (r *Reader) end() error {
 	switch o := r.order; {
 	case o.pages > 0:
-		return r.invalid("%d pages of the image are missing", o.pages)
+		return r.Invalid("%d pages of the image are missing", o.pages)
 	case o.records != r.session.Head.Seq:
 		return r.Mixed("it has %d records, its head is seq %d", o.records, r.session.Head.Seq)
 	case o.records > 0 && o.blobs > 0:
-		return r.invalid("a blob behind the last record")
+		return r.Invalid("a blob behind the last record")
 	}
 	// Whatever made the decompression end, the file must have ended too.
 	_, err := r.chunks.Read(make([]byte, 1))
 	if err == nil {
-		return r.invalid("data behind the compressed stream")
+		return r.Invalid("data behind the compressed stream")
 	}
 	return err
 }
@@ -194,7 +195,7 @@ func (r *Reader) piece() (Kind, []byte, error) {
 	}
 	kind, length := Kind(header[0]), binary.BigEndian.Uint32(header[1:])
 	if int64(length) > int64(kind.most()) {
-		return 0, nil, r.invalid("a piece of %s with %d bytes", kind, length)
+		return 0, nil, r.Invalid("a piece of %s with %d bytes", kind, length)
 	}
 	// Grown as it comes in, so that a length alone costs nothing.
 	var body bytes.Buffer
@@ -212,9 +213,9 @@ func (r *Reader) unreadable(err error) error {
 	case r.chunks.err != nil && !errors.Is(r.chunks.err, io.EOF):
 		return r.chunks.err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return r.invalid("it ends within a piece")
+		return r.Invalid("it ends within a piece")
 	}
-	return r.invalid("it cannot be decompressed: %v", err)
+	return r.Invalid("it cannot be decompressed: %v", err)
 }
 
 // decodeImage reads what describes an image.

@@ -1,0 +1,123 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// trail follows a record from its first line: whose it is, and what the session's
+// summary is where it ends. It refuses what no record of this host could be.
+type trail struct {
+	meta   meta
+	origin abi.Cell // of the newest CREATE or FORK
+	sum    summary
+	cloned bool // the turn at hand began with agent_cloned
+	// tail has the newest events of the open turn, as far back as they can tell
+	// what it is parked for.
+	tail []*abi.Event
+}
+
+// summary is what a session has beside its head where the record ends.
+func (t *trail) summary() summary {
+	s := t.sum
+	var w waitings
+	for _, e := range slices.Backward(t.tail) {
+		w.before(e)
+	}
+	slices.Reverse(w.list)
+	s.Waiting = w.list
+	return s
+}
+
+func (t *trail) event(seq abi.Seq, e *abi.Event) error {
+	t.sum.Updated = later(t.sum.Updated, e.Time)
+	var life abi.LifecycleKind
+	if e.Kind == abi.EventLifecycle && e.Lifecycle != nil {
+		life = e.Lifecycle.Kind
+	}
+	if (life == abi.LifecycleCreate) != (seq == 1) {
+		return fmt.Errorf("a session begins with %s and has it nowhere else", abi.LifecycleCreate)
+	}
+	if e.Cell == nil {
+		e.Cell = new(abi.Cell)
+	}
+	switch {
+	case life == abi.LifecycleCreate:
+		return t.create(e.Cell)
+	case life == abi.LifecycleFork:
+		return t.fork(seq, e.Cell)
+	case e.Kind == abi.EventExecutionStart:
+		switch {
+		case t.sum.Open != 0:
+			return fmt.Errorf("a turn begins in the one of seq %d", t.sum.Open)
+		case e.Cell.BaseRoot != t.sum.Root:
+			return fmt.Errorf("a turn begins from image %s, the one before led to %s", e.Cell.BaseRoot.Short(), t.sum.Root.Short())
+		}
+		t.sum.Open, t.sum.Execution, t.cloned = seq, e.ExecutionID, e.Cell.Cloned
+		t.tail = nil
+	case e.Kind == abi.EventEnd:
+		t.tail = nil
+		return t.end(seq, e)
+	default:
+		t.follow(e)
+	}
+	return nil
+}
+
+// follow keeps what waitings may want to know of an event of the open turn.
+func (t *trail) follow(e *abi.Event) {
+	slim := &abi.Event{Kind: e.Kind, Cell: e.Cell, Approval: e.Approval, ApprovalResult: e.ApprovalResult}
+	switch {
+	case e.Result != nil:
+		slim.Result = &abi.ToolResult{ID: e.Result.ID}
+	case e.Tool != nil:
+		slim.Tool = &abi.ToolCall{ID: e.Tool.ID, Tool: e.Tool.Tool}
+	case e.Approval != nil, e.ApprovalResult != nil, e.Kind == abi.EventLifecycle,
+		e.Kind == abi.EventSignal, e.Kind == abi.EventWait:
+	default: // nothing older can be waiting
+		t.tail = nil
+		return
+	}
+	t.tail = append(t.tail, slim)
+}
+
+func (t *trail) create(c *abi.Cell) error {
+	if c.Module != t.meta.Module || c.GoldenRoot != t.meta.GoldenRoot || c.Harness != t.meta.Harness {
+		return fmt.Errorf("the session was made for harness %q, module %s, golden image %s, not for %q, %s, %s",
+			c.Harness, c.Module.Short(), c.GoldenRoot.Short(), t.meta.Harness, t.meta.Module.Short(), t.meta.GoldenRoot.Short())
+	}
+	t.origin = *c
+	t.sum.Root = t.meta.GoldenRoot
+	return nil
+}
+
+// fork passes on to a child, which has what the parent had there, an open turn
+// included.
+func (t *trail) fork(seq abi.Seq, c *abi.Cell) error {
+	if c.At != seq-1 || c.Parent == "" {
+		return errors.New("a fork that does not stand behind the record it grew from")
+	}
+	t.origin = *c
+	t.sum.Forked = seq
+	if t.sum.Open == 0 {
+		t.sum.Closed = seq
+	}
+	return nil
+}
+
+func (t *trail) end(seq abi.Seq, e *abi.Event) error {
+	if t.sum.Open == 0 || e.End == nil {
+		return fmt.Errorf("an %s that ends no turn", abi.EventEnd)
+	}
+	if t.cloned && t.sum.Open > t.sum.Forked && e.End.State == abi.StateCompleted {
+		t.sum.Forked = 0
+	}
+	t.sum.Open, t.sum.Closed, t.sum.Execution = 0, seq, e.ExecutionID
+	t.sum.State, t.sum.Reason = e.End.State, e.Cell.Reason
+	t.sum.Turns, t.sum.ModelCalls = int64(e.Cell.Turn), int64(e.Cell.ModelCalls)
+	t.sum.Root = endRoot(t.meta, e.Cell.Root)
+	return nil
+}
