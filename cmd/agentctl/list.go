@@ -56,7 +56,7 @@ to low.`,
 	f.IntVar(&opts.limit, "limit", 0, "stop after `N` sessions (default: all)")
 	f.Var(text(&opts.token, ""), "page-token", "go on where a list with --limit stopped: its `TOKEN`")
 	f.StringArrayVar(&opts.harnesses, "harness", nil, "only sessions of the harness `NAME`")
-	f.StringArrayVar(&opts.states, "state", nil, "only sessions in `STATE`: "+strings.ToLower(strings.Join(stateNames(), ", ")))
+	f.StringArrayVar(&opts.states, "state", nil, "only sessions in `STATE`: "+strings.Join(stateWords(), ", "))
 	f.Var(text(&opts.model, ""), "model", "only sessions whose own model is `M`")
 	f.Var(text(&opts.parent, ""), "parent", "only forks of session `S`")
 	f.Var(text(&opts.sort, ""), "sort", "sort by `KEY`: "+strings.Join(sortNames(), ", ")+" (default: created)")
@@ -68,17 +68,18 @@ to low.`,
 // execStates are the states that a session can be in.
 func execStates() []host.ExecState {
 	return []host.ExecState{
-		host.ExecPending, host.ExecRunning, host.ExecInterrupted,
+		host.ExecPending, host.ExecRunning, host.ExecInterrupted, host.ExecAwaiting,
 		host.ExecCompleted, host.ExecFailed, host.ExecCanceled,
 	}
 }
 
-func stateNames() []string {
-	var names []string
+// stateWords are the states as one types them.
+func stateWords() []string {
+	var words []string
 	for _, s := range execStates() {
-		names = append(names, string(s))
+		words = append(words, strings.ToLower(string(s)))
 	}
-	return names
+	return words
 }
 
 // ordered reports that the sessions are wanted in another order than the store's,
@@ -91,7 +92,7 @@ func (o *listOptions) filter() (host.Filter, error) {
 	for _, name := range o.states {
 		state := host.ExecState(strings.ToUpper(name))
 		if !slices.Contains(execStates(), state) {
-			return f, usagef("--state %q: want one of %s", name, strings.ToLower(strings.Join(stateNames(), ", ")))
+			return f, usagef("--state %q: want one of %s", name, strings.Join(stateWords(), ", "))
 		}
 		f.States = append(f.States, state)
 	}

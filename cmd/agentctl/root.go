@@ -63,7 +63,6 @@ Environment:
 	})
 	root.SetOut(dataWriter{a.output})
 	root.SetHelpTemplate(helpTemplate)
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(newHelpCommand())
 
 	root.AddCommand(
@@ -80,8 +79,10 @@ Environment:
 		newExportCommand(a),
 		newHarnessCommand(a),
 		newDoctorCommand(a),
+		newCompletionCommand(a),
 		newVersionCommand(a),
 	)
+	a.completions(root)
 	return root
 }
 
