@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// The harness in harness.md, in a module of its own as its author has it, builds
+// The harness in harness-authoring.md, in a module of its own as its author has it, builds
 // by the command that stands there and passes the test that stands there.
 func TestHarnessExample(t *testing.T) {
-	document := read(t, "harness.md")
+	document := read(t, "harness-authoring.md")
 	blocks := golang.FindAllStringSubmatch(document, -1)
 	command := regexp.MustCompile(`(?m)^    (GOOS=wasip1 .*)$`).FindStringSubmatch(document)
 	if len(blocks) != 2 || command == nil {

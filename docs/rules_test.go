@@ -19,7 +19,7 @@ import (
 	"github.com/agentcell/agentcell/wasm"
 )
 
-// What harness.md says of a cell, shown by testdata/rules in one. It is also the
+// What harness-authoring.md says of a cell, shown by testdata/rules in one. It is also the
 // test of the SDK's guest side.
 func TestHarnessRules(t *testing.T) {
 	create := startRules(t)

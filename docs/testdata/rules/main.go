@@ -1,5 +1,5 @@
 // Rules does in its cell what the first input names, and puts out what came of
-// it. harness.md says what that is, and rules_test.go compares.
+// it. harness-authoring.md says what that is, and rules_test.go compares.
 package main
 
 import (
@@ -84,7 +84,7 @@ func (r *rules) answer(ctx context.Context, t *sdk.Turn) (string, error) {
 		go panic("no way on")
 		time.Sleep(time.Second)
 	}
-	return "", fmt.Errorf("not in harness.md")
+	return "", fmt.Errorf("not in harness-authoring.md")
 }
 
 func mapOrder() string {
