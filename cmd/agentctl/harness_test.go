@@ -7,8 +7,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/sdk/abi"
 )
 
 func TestHarnessName(t *testing.T) {
@@ -107,6 +111,46 @@ func TestFindSDK(t *testing.T) {
 	}
 	if got := (sdkSource{Tree: "/a b"}).Replacement(); got != `"/a b"` {
 		t.Errorf("a tree with a blank is written as %s", got)
+	}
+}
+
+// A turn on trial that parks has not failed.
+func TestTrialFacts(t *testing.T) {
+	turn := trial{inputs: []abi.Message{abi.Text(abi.RoleUser, "hi")}, modelCalls: 1, took: 1500 * time.Microsecond}
+	how := fact{"", `on trial with the input "hi", the echo model and a journal in memory`}
+	tests := []struct {
+		execution host.Execution
+		state     host.ExecState
+		want      []fact
+	}{
+		{
+			host.Execution{State: abi.StateCompleted, Fuel: 7, Pages: 3},
+			host.ExecCompleted,
+			[]fact{{"first turn", "3 pages (12.0 KiB) of memory changed"}, {"", "7 fuel, 1 model calls, 1.5 ms here"}, how},
+		},
+		{
+			host.Execution{State: abi.StateFailed, Reason: abi.ReasonTrap, Fuel: 7},
+			host.ExecFailed,
+			[]fact{{"first turn", "turn failed (trap)"}, {"", "7 fuel, 1 model calls, 1.5 ms here"}, how},
+		},
+		{
+			host.Execution{Waiting: make([]host.Waiting, 1)},
+			host.ExecAwaiting,
+			[]fact{
+				{"first turn", "parked: it waits for a decision, a signal or a time, and has no cost yet"},
+				{"", "1 model calls, 1.5 ms here"},
+				how,
+			},
+		},
+	}
+	for _, test := range tests {
+		turn.Execution = test.execution
+		if diff := cmp.Diff(test.want, turn.facts(), cmp.AllowUnexported(fact{})); diff != "" {
+			t.Errorf("%s: %s", test.state, diff)
+		}
+		if got := newTrialJSON(&turn).State; got != test.state {
+			t.Errorf("got state %s, want %s", got, test.state)
+		}
 	}
 }
 

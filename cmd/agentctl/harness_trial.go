@@ -54,33 +54,46 @@ func (t *trial) run(ctx context.Context, h *edge.Host, harness host.Harness) err
 	return nil
 }
 
+// state is how the turn ended, or AWAITING if it is parked.
+func (t *trial) state() host.ExecState {
+	if len(t.Waiting) > 0 {
+		return host.ExecAwaiting
+	}
+	return host.ExecState(t.State)
+}
+
 // facts are what a person is told of it.
 func (t *trial) facts() []fact {
 	how := fmt.Sprintf("on trial with the input %q, the echo model and a journal in memory", t.inputs[0].Text())
 	cost := fmt.Sprintf("%d fuel, %d model calls, %.1f ms here", t.Fuel, t.modelCalls, float64(t.took.Microseconds())/1000)
-	if t.State != abi.StateCompleted {
-		return []fact{{"first turn", (&turnError{t.Execution}).Error()}, {"", cost}, {"", how}}
+	came := fmt.Sprintf("%d pages (%s) of memory changed", t.Pages, bytesText(int64(t.Pages)*abi.PageSize))
+	switch t.state() {
+	case host.ExecCompleted:
+	case host.ExecAwaiting:
+		came = "parked: it waits for a decision, a signal or a time, and has no cost yet"
+		cost = fmt.Sprintf("%d model calls, %.1f ms here", t.modelCalls, float64(t.took.Microseconds())/1000)
+	default:
+		came = (&turnError{t.Execution}).Error()
 	}
-	changed := fmt.Sprintf("%d pages (%s) of memory changed", t.Pages, bytesText(int64(t.Pages)*abi.PageSize))
-	return []fact{{"first turn", changed}, {"", cost}, {"", how}}
+	return []fact{{"first turn", came}, {"", cost}, {"", how}}
 }
 
 // trialJSON is a turn on trial; the model is always echo.
 type trialJSON struct {
-	Input      string        `json:"input"`
-	Model      string        `json:"model"`
-	State      abi.EndState  `json:"state"`
-	Reason     abi.EndReason `json:"reason"`
-	Error      *abi.Error    `json:"error,omitempty"`
-	Fuel       uint64        `json:"fuel"`
-	Pages      int           `json:"pages"`
-	ModelCalls int           `json:"model_calls"`
-	Micros     int64         `json:"wall_us"`
+	Input      string         `json:"input"`
+	Model      string         `json:"model"`
+	State      host.ExecState `json:"state"`
+	Reason     abi.EndReason  `json:"reason,omitempty"`
+	Error      *abi.Error     `json:"error,omitempty"`
+	Fuel       uint64         `json:"fuel"`
+	Pages      int            `json:"pages"`
+	ModelCalls int            `json:"model_calls"`
+	Micros     int64          `json:"wall_us"`
 }
 
 func newTrialJSON(t *trial) trialJSON {
 	return trialJSON{
-		Input: t.inputs[0].Text(), Model: edge.EchoModel, State: t.State, Reason: t.Reason, Error: t.Err,
+		Input: t.inputs[0].Text(), Model: edge.EchoModel, State: t.state(), Reason: t.Reason, Error: t.Err,
 		Fuel: t.Fuel, Pages: t.Pages, ModelCalls: t.modelCalls, Micros: t.took.Microseconds(),
 	}
 }
