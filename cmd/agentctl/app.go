@@ -17,7 +17,7 @@ import (
 	"github.com/agentcell/agentcell/host/edge"
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/model/script"
-	"github.com/agentcell/agentcell/sdk/abi"
+	tools "github.com/agentcell/agentcell/host/tool/script"
 )
 
 // app is one run of agentctl: the streams, the global flags, and the way to a
@@ -30,6 +30,9 @@ type app struct {
 
 	dataDir string
 	project string
+
+	// tools is the file of --tools, of commands that run a turn.
+	tools string
 
 	// ref is how the session that the command is about was named.
 	ref string
@@ -128,6 +131,13 @@ func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, err
 		o.Models = map[string]model.Provider{scriptModel: provider}
 		o.DefaultModel = scriptModel
 	}
+	if a.tools != "" {
+		script, err := wait(ctx, func() (*tools.Script, error) { return tools.Load(a.tools) })
+		if err != nil {
+			return edge.Options{}, err
+		}
+		o.Tools = script.Tools()
+	}
 	return o, nil
 }
 
@@ -219,18 +229,4 @@ func (a *app) homeDirectory(variable string, standard ...string) string {
 		return filepath.Join(home, filepath.Join(standard...), name)
 	}
 	return ""
-}
-
-// turn runs one turn and reports how it ended.
-func (a *app) turn(run func() (host.Execution, error)) error {
-	a.turning.Store(true)
-	e, err := run()
-	a.turning.Store(false)
-	if err != nil {
-		return err
-	}
-	if e.State != abi.StateCompleted {
-		return &turnError{e}
-	}
-	return nil
 }

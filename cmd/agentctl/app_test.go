@@ -103,8 +103,8 @@ func TestReadFileGivesUp(t *testing.T) {
 }
 
 // Every example of every help text runs, in the order of the text, where there
-// are a session "demo", an interrupted one "stuck", and the files that the
-// examples name.
+// are a session "demo", an interrupted one "stuck", parked ones "gated" and
+// "unpaid", and the files that the examples name.
 func TestExamples(t *testing.T) {
 	needHarnesses(t)
 	warm(t)
@@ -116,6 +116,7 @@ func TestExamples(t *testing.T) {
 	walk = func(cmd *cobra.Command) {
 		t.Run(cmd.CommandPath(), func(t *testing.T) {
 			shell := exampleDirectory(t, program)
+			parked(t, shell, cmd.Example)
 			for line := range strings.Lines(cmd.Example) {
 				if out, err := shell(strings.TrimSpace(line)).CombinedOutput(); err != nil {
 					t.Errorf("%s: %v\n%s", strings.TrimSpace(line), err, out)
@@ -127,6 +128,23 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	walk(newRootCommand(newApp(nil, new(strings.Builder), new(strings.Builder), func(string) string { return "" })))
+}
+
+// parked makes the sessions with parked turns that an example is about.
+func parked(t *testing.T, shell func(string) *exec.Cmd, example string) {
+	t.Helper()
+	for name, line := range map[string]string{
+		"gated":  `--harness tools --script calls.jsonl --tools tools.jsonl`,
+		"unpaid": `--harness waits.wasm`,
+	} {
+		if !strings.Contains(example, name) {
+			continue
+		}
+		cmd := shell("agentctl exec --name " + name + " --input go " + line)
+		if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != exitAwaiting {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
 }
 
 // exampleDirectory prepares a directory for examples, and gives a shell in it.
@@ -150,6 +168,9 @@ func exampleDirectory(t *testing.T, program string) (shell func(line string) *ex
 		"answers.jsonl": strings.Repeat(`{"text":"an answer"}`+"\n", 9),
 		"hang.jsonl":    `{"hang":true}` + "\n",
 		"mine.wasm":     string(guests()["quiet"]().Bytes()),
+		"waits.wasm":    string(guests()["waits"]().Bytes()),
+		"calls.jsonl":   `{"tool_calls":[{"id":"c1","tool":"drop"},{"id":"c2","tool":"drop"}]}` + "\n" + `{"text":"done"}` + "\n",
+		"tools.jsonl":   `{"name":"drop","approval":true,"output":{}}` + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -66,6 +66,7 @@ func (a *app) completions(root *cobra.Command) {
 		"agentctl diff":            upTo(2, a.sessionWords),
 		"agentctl harness inspect": upTo(1, a.harnessWords),
 		"agentctl harness rm":      a.pushedWords,
+		"agentctl signal":          cobra.NoFileCompletions,
 	}
 	var visit func(*cobra.Command)
 	visit = func(cmd *cobra.Command) {

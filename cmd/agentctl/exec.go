@@ -45,7 +45,7 @@ type execOptions struct {
 	newSessionFlags
 	inputs   []string
 	session  string
-	script   string
+	files    turnFlags
 	deadline time.Duration
 	expect   int64
 	abandon  bool
@@ -65,6 +65,11 @@ the session's interrupted turn: what was recorded is served, the rest runs live.
 stdin or a file is dropped. Given several times, the turn gets several messages.
 --script answers model calls from a file of JSON lines, for tests and demos; line n
 answers the session's n-th call: {"text","chunks","delay_ms","error","hang","usage"}.
+--tools gives the turn tools from such a file, one a line: {"name","description",
+"input_schema","approval","on_crash","delay_ms"} and output, echo, error or hang.
+
+A turn that waits for a decision, a time or a signal is parked: the session is AWAITING,
+nothing is held, and exec ends with exit code 8 and says what ends the wait.
 
 --name and --harness are for a new session; an existing one keeps its own. --model
 and --config are kept with a new session and else hold for this turn only.
@@ -75,7 +80,8 @@ session is INTERRUPTED and can be resumed.`,
   agentctl exec --session demo --input "and again"
   echo 40 2 | agentctl exec --harness counter --name sums --input -
   agentctl exec --session sums --input @question.txt --deadline 30s
-  agentctl exec --session demo --input "what next?" --script answers.jsonl --json`,
+  agentctl exec --session demo --input "what next?" --script answers.jsonl --json
+  agentctl exec --harness tools --input "what time is it?" --script answers.jsonl --tools tools.jsonl`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef("exec takes no argument %q; the input goes into --input", args[0])
@@ -91,7 +97,7 @@ session is INTERRUPTED and can be resumed.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&opts.inputs, "input", nil, "the input: `TEXT`, - for stdin, or @file")
 	f.Var(text(&opts.session, ""), "session", "go on with session `S`: its uid, a unique prefix of it, or its name")
-	f.Var(text(&opts.script, ""), "script", "answer model calls from `FILE`, JSON lines")
+	opts.files.add(cmd, a)
 	f.DurationVar(&opts.deadline, "deadline", 0, "fail the turn after this `TIME`, such as 30s (default 10m)")
 	f.Int64Var(&opts.expect, "expect-seq", 0, "refuse unless the session's last record is seq `N`")
 	f.BoolVar(&opts.abandon, "abandon", false, "end an interrupted turn as CANCELED before the new input, if any")
@@ -116,7 +122,7 @@ func (o *execOptions) check() error {
 		return usagef("--deadline is %v; want a time above 0, such as 30s", o.deadline)
 	case o.expect < 0:
 		return usagef("bad seq %d for --expect-seq: want 0 or more", o.expect)
-	case o.script != "" && o.model != "" && o.model != scriptModel:
+	case o.files.script != "" && o.model != "" && o.model != scriptModel:
 		return usagef("--script is a model of its own; leave --model or --script out")
 	}
 	return nil
@@ -138,7 +144,7 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 		expect := abi.Seq(opts.expect)
 		req.Expect = &expect
 	}
-	if opts.script != "" {
+	if opts.files.script != "" {
 		req.Model = scriptModel
 	}
 	if opts.session == "" {
@@ -150,9 +156,13 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 	if opts.model != "" {
 		req.Model = opts.model
 	}
-	err = a.withSession(ctx, opts.script, opts.session, func(h *edge.Host, s host.Session) error {
+	err = a.withSession(ctx, opts.files.script, opts.session, func(h *edge.Host, s host.Session) error {
 		req.Session = s.UID
-		return a.turn(func() (host.Execution, error) { return h.Exec(ctx, req) })
+		err := a.turn(ctx, h, opts.files, func() (host.Execution, error) { return h.Exec(ctx, req) })
+		if errors.Is(err, host.ErrOpenTurn) && s.State == host.ExecAwaiting {
+			return a.parked(ctx, h, s, opts.files, err)
+		}
+		return err
 	})
 	var ended *turnError
 	if errors.As(err, &ended) && ended.Reason == abi.ReasonAbandoned {
@@ -167,7 +177,7 @@ func execNew(ctx context.Context, a *app, opts execOptions, req host.ExecRequest
 	if err != nil {
 		return err
 	}
-	return a.with(ctx, opts.script, func(h *edge.Host) error {
+	return a.with(ctx, opts.files.script, func(h *edge.Host) error {
 		if err := completeHarness(ctx, h, &create.Harness); err != nil {
 			return err
 		}
@@ -180,6 +190,6 @@ func execNew(ctx context.Context, a *app, opts execOptions, req host.ExecRequest
 			return err
 		}
 		req.Session = s.UID
-		return a.turn(func() (host.Execution, error) { return h.Exec(ctx, req) })
+		return a.turn(ctx, h, opts.files, func() (host.Execution, error) { return h.Exec(ctx, req) })
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/agentcell/agentcell/harnesses"
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/model/script"
+	tools "github.com/agentcell/agentcell/host/tool/script"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -25,6 +26,7 @@ const (
 	exitTurnFailed  = 5
 	exitUnverified  = 6
 	exitRefused     = 7
+	exitAwaiting    = 8
 	exitInterrupted = 130
 )
 
@@ -37,6 +39,7 @@ const exitCodesHelp = `Exit codes:
   5    the turn failed
   6    verification failed: the record is broken or does not re-execute
   7    refused: not a module agentcell takes, or no runtime can hold it
+  8    awaiting: the turn is parked until a decision, a time or a signal
   130  interrupted: the turn was canceled, or left to be resumed`
 
 // errInterrupted is the cause of a context that Ctrl-C ended.
@@ -78,9 +81,10 @@ func (e *turnError) Error() string {
 // exitCode is the one place that turns an error into an exit code.
 func exitCode(err error) int {
 	var (
-		usage  *usageError
-		turn   *turnError
-		broken *journal.Broken
+		usage    *usageError
+		turn     *turnError
+		awaiting *awaitingError
+		broken   *journal.Broken
 	)
 	switch {
 	case err == nil:
@@ -90,6 +94,8 @@ func exitCode(err error) int {
 			return exitInterrupted
 		}
 		return exitTurnFailed
+	case errors.As(err, &awaiting):
+		return exitAwaiting
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.As(err, &broken), errors.Is(err, host.ErrDivergence), errors.Is(err, journal.ErrCorrupt):
@@ -102,7 +108,7 @@ func exitCode(err error) int {
 		errors.Is(err, journal.ErrFenced), errors.Is(err, journal.ErrLocked):
 		return exitConflict
 	case errors.As(err, &usage), errors.Is(err, host.ErrInvalid), errors.Is(err, host.ErrAmbiguous),
-		errors.Is(err, host.ErrNothingOpen), errors.Is(err, host.ErrMidTurn), errors.Is(err, script.ErrScript),
+		errors.Is(err, host.ErrNothingOpen), errors.Is(err, host.ErrMidTurn), errors.Is(err, script.ErrScript), errors.Is(err, tools.ErrScript),
 		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR):
 		return exitUsage
 	case errors.Is(err, host.ErrNotFound), errors.Is(err, journal.ErrNotFound),

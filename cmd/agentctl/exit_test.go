@@ -14,6 +14,7 @@ import (
 	"github.com/agentcell/agentcell/harnesses"
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/model/script"
+	tools "github.com/agentcell/agentcell/host/tool/script"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -41,6 +42,7 @@ func TestExitCode(t *testing.T) {
 		{host.ErrNothingOpen, 2},
 		{host.ErrMidTurn, 2},
 		{script.ErrScript, 2},
+		{tools.ErrScript, 2},
 		{&fs.PathError{Err: syscall.EISDIR}, 2},
 		{&fs.PathError{Err: syscall.ENOTDIR}, 2},
 		{&fs.PathError{Err: syscall.EACCES}, 1},
@@ -64,6 +66,7 @@ func TestExitCode(t *testing.T) {
 		{journal.ErrCorrupt, 6},
 		{host.ErrPlacement, 7},
 		{runtimes.ErrModule, 7},
+		{&awaitingError{}, 8},
 		{ended(abi.ReasonCanceled), 130},
 		{ended(abi.ReasonAbandoned), 130},
 		{errInterrupted, 130},

@@ -32,7 +32,8 @@ running. Without --at the point is the head, or the last closed point while a tu
 open; it is named on stderr.
 
 A point inside a turn leaves that turn open in the children: exec without --input runs
-it over the record up to there, calls no model for what is recorded, and goes on live.`,
+it over the record up to there, calls no model for what is recorded, and goes on live.
+Of a turn that is parked there, each child waits, and is decided on, by itself.`,
 		Example: `  agentctl fork --session demo
   agentctl fork demo --count 2 --names left,right
   agentctl fork demo --at 5`,
@@ -96,8 +97,11 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 			}
 			a.note("forked at seq=%d, %s", children[0].ForkSeq, point)
 		}
-		if children[0].State == host.ExecInterrupted {
+		switch children[0].State {
+		case host.ExecInterrupted:
 			a.note("the turn is open there: exec a child without --input to run it on")
+		case host.ExecAwaiting:
+			a.note("the turn is parked there, and each child waits by itself: %s shows for what", a.inPlace("get")+" --session CHILD")
 		}
 		for _, child := range children {
 			if a.json {

@@ -19,7 +19,8 @@ func newGetCommand(a *app) *cobra.Command {
 		Short: "Show all facts of a session",
 		Long: `get shows what is known of a session. Its state is PENDING before the first turn,
 COMPLETED, FAILED or CANCELED after one, RUNNING while a turn runs, and INTERRUPTED
-when a turn is open that no process runs: agentctl resume takes it up.
+when a turn is open that no process runs: agentctl resume takes it up. AWAITING is a turn
+that is parked; awaiting says for what.
 
 head is the last record, closed the last point to fork at, and root the hash of the
 memory that the next turn begins with: that of the last END for a harness that keeps
@@ -33,12 +34,16 @@ its memory, of a fresh instance for one that does not.`,
 }
 
 func runGet(ctx context.Context, a *app, opts getOptions) error {
-	return a.withSession(ctx, "", opts.session.ref, func(_ *edge.Host, s host.Session) error {
+	return a.withSession(ctx, "", opts.session.ref, func(h *edge.Host, s host.Session) error {
+		waits, err := waitsOf(ctx, h, s)
+		if err != nil {
+			return err
+		}
 		if a.json {
-			a.object(newSessionJSON(s))
+			a.object(newAwaitingJSON(s, waits))
 			return nil
 		}
-		a.facts(sessionFacts(s))
+		a.facts(append(sessionFacts(s), waitFacts(waits)...))
 		return nil
 	})
 }
@@ -61,7 +66,7 @@ func sessionFacts(s host.Session) []fact {
 		memory = "saved at the end of each turn"
 	}
 	state := string(s.State)
-	if s.Reason != "" && s.State != host.ExecCompleted && s.State != host.ExecInterrupted && s.State != host.ExecRunning {
+	if s.Reason != "" && s.State != host.ExecCompleted && s.State != host.ExecInterrupted && s.State != host.ExecAwaiting && s.State != host.ExecRunning {
 		state += fmt.Sprintf(" (%s)", s.Reason)
 	}
 	head := "no records yet"
@@ -88,6 +93,19 @@ func sessionFacts(s host.Session) []fact {
 		{"created", s.Created.UTC().Format(timeFormat)},
 		{"updated", s.Updated.UTC().Format(timeFormat)},
 	}
+}
+
+// waitFacts are what a session waits for.
+func waitFacts(waits []waitJSON) []fact {
+	var facts []fact
+	for _, w := range waits {
+		text := w.String()
+		if w.Settled {
+			text += " (settled)"
+		}
+		facts = append(facts, fact{"awaiting", text})
+	}
+	return facts
 }
 
 const timeFormat = "2006-01-02T15:04:05Z"

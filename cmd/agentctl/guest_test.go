@@ -27,6 +27,9 @@ func guests() map[string]func() wasmtest.Module {
 		"fails":     turn(`i32.const 640 i32.const ` + fmt.Sprint(len(failure)) + ` call $fail drop i32.const 1`),
 		// What it says is an attack on the terminal that shows it.
 		"ansi": turn(`i32.const 256 i32.const ` + fmt.Sprint(len(hostileText)) + ` call $output drop i32.const 0`),
+		// They wait, and then say that they have.
+		"waits":  waits(`{"signal":"paid"}`),
+		"sleeps": waits(`{"until":"2999-01-01T00:00:00Z"}`),
 		"noabi": func() wasmtest.Module {
 			m := guest(`i32.const 0`)
 			for i := range m.Funcs {
@@ -51,6 +54,18 @@ const (
 	hostileText = `{"role":"assistant","parts":[{"text":{"text":"\u001b]0;owned\u0007 \u001b[2J line\nbreak \u009b31m \u202e"}}]}`
 	failure     = `{"code":13,"description":"no \u001b[31m luck"}`
 )
+
+// waits is a guest that makes one wait, and then puts out that it is over.
+func waits(request string) func() wasmtest.Module {
+	const over = `{"role":"assistant","parts":[{"text":{"text":"the wait is over"}}]}`
+	return func() wasmtest.Module {
+		m := guest(fmt.Sprintf(`i32.const 768 i32.const %d call $wait drop i32.const 1024 i32.const %d call $output drop i32.const 0`,
+			len(request), len(over)))
+		m.Imports = append(m.Imports, wasmtest.Import{Module: "agent", Name: "wait", Type: "i32 i32 -> i64"})
+		m.Datas = append(m.Datas, wasmtest.Data{Offset: 768, Bytes: []byte(request)}, wasmtest.Data{Offset: 1024, Bytes: []byte(over)})
+		return m
+	}
+}
 
 func guest(run string) wasmtest.Module {
 	return described(`{"id":"guest","version":"1"}`, run)

@@ -72,10 +72,11 @@ type sessionJSON struct {
 	Root      abi.Digest      `json:"root"`
 	Parent    abi.SessionID   `json:"parent,omitempty"`
 	ForkSeq   int64           `json:"fork_seq,omitempty"`
+	Waiting   []waitJSON      `json:"waiting,omitempty"`
 }
 
 func newSessionJSON(s host.Session) sessionJSON {
-	return sessionJSON{
+	out := sessionJSON{
 		Session: s.UID, Seq: int64(s.Head.Seq), Time: abi.NewTime(s.Updated),
 		Project: s.Project, Name: s.Name,
 		State: s.State, Reason: s.Reason, Execution: s.Execution,
@@ -85,6 +86,10 @@ func newSessionJSON(s host.Session) sessionJSON {
 		Fence: int64(s.Head.Fence), Head: s.Head.Hash, Root: s.Root,
 		Parent: s.Parent, ForkSeq: int64(s.ForkSeq),
 	}
+	for _, w := range s.Waiting {
+		out.Waiting = append(out.Waiting, waitJSON{Waiting: w})
+	}
+	return out
 }
 
 // errorJSON is an error under --json, on stderr.
@@ -92,7 +97,7 @@ type errorJSON struct {
 	Error string `json:"error"`
 	Code  int    `json:"code"`
 	Next  string `json:"next,omitempty"`
-	// Of a turn that did not complete.
+	// Of a turn that did not complete, or not yet.
 	Session   abi.SessionID   `json:"session,omitempty"`
 	Execution abi.ExecutionID `json:"execution,omitempty"`
 	Reason    abi.EndReason   `json:"reason,omitempty"`

@@ -207,7 +207,7 @@ func (l *listing) show(sessions []listed) error {
 			l.object(newSessionJSON(s.Session))
 		default:
 			rows = append(rows, []string{
-				s.branch + string(s.UID), oneLine(s.Name), oneLine(s.Harness), string(s.State),
+				s.branch + string(s.UID), oneLine(s.Name), oneLine(s.Harness), stateText(s.Session),
 				fmt.Sprint(s.Turns), fmt.Sprint(s.Head.Seq), age(l.now().Sub(s.Created)),
 			})
 		}

@@ -142,14 +142,16 @@ func (o *output) row(r host.Record) string { return o.rowOf(r, eventText(r.Event
 
 // rowOf is row where text is what the record says.
 func (o *output) rowOf(r host.Record, text string) string {
-	const kindWidth = len(abi.EventExecutionStart)
+	const kindWidth, gap = len(abi.EventExecutionStart), "   "
 	s := o.outStyle
 	text = oneLine(o.fitting(text))
 	if r.Event.End != nil && r.Event.End.State == abi.StateFailed {
 		text = s.bad + text + s.reset
 	}
 	head := fmt.Sprintf("%-7s %s%-*s%s", fmt.Sprintf("seq=%d", r.Seq), s.dim, kindWidth, r.Event.Kind, s.reset)
-	return strings.TrimRight(head+"   "+text, " ") + "\n"
+	// A longer kind takes of the gap, so that the texts stay in one column.
+	longer := max(0, len(r.Event.Kind)-kindWidth)
+	return strings.TrimRight(head+gap[min(longer, len(gap)-1):]+text, " ") + "\n"
 }
 
 // fitting cuts a text that would flood a terminal. Anything but a terminal gets

@@ -73,6 +73,7 @@ func FuzzEscape(f *testing.F) {
 
 func TestEventText(t *testing.T) {
 	root := abi.DigestOf([]byte("root"))
+	noon := abi.NewTime(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
 	for _, c := range []struct {
 		event abi.Event
 		want  string
@@ -93,6 +94,23 @@ func TestEventText(t *testing.T) {
 		{abi.Event{Kind: abi.EventApprovalRequest, Approval: &abi.ApprovalRequest{Reason: "why"}}, "why"},
 		{abi.Event{Kind: abi.EventApprovalResult, ApprovalResult: &abi.ApprovalResult{Approved: true}}, "approved"},
 		{abi.Event{Kind: abi.EventApprovalResult, ApprovalResult: &abi.ApprovalResult{Reason: "no"}}, "denied: no"},
+		{abi.Event{Kind: abi.EventToolCall, Tool: &abi.ToolCall{
+			ID: "c1", Tool: "drop", Args: abi.Struct(`{"x":1}`), Mediation: abi.MediationRequiresApproval,
+		}}, `c1 drop {"x":1} (gated)`},
+		{abi.Event{Kind: abi.EventToolCall, Tool: &abi.ToolCall{ID: "c1", Tool: "now"}}, "c1 now"},
+		{abi.Event{Kind: abi.EventToolResult, Result: &abi.ToolResult{ID: "c1", Output: abi.Struct(`{"x":1}`)}}, `c1 {"x":1}`},
+		{abi.Event{Kind: abi.EventApprovalRequest, Approval: &abi.ApprovalRequest{ToolCallID: "c1"}}, "c1"},
+		{abi.Event{
+			Kind: abi.EventApprovalResult, Actor: &abi.IdentityRef{Principal: "ann"},
+			ApprovalResult: &abi.ApprovalResult{ToolCallID: "c1", Approved: true, Reason: "fine"},
+		}, "c1 approved by ann: fine"},
+		{abi.Event{Kind: abi.EventLifecycle, Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleResume}, Cell: &abi.Cell{CallID: "c1"}}, "resume c1"},
+		{abi.Event{Kind: abi.EventWait, Cell: &abi.Cell{CallID: "call-2", Signal: "go"}}, `call-2 signal "go"`},
+		{abi.Event{Kind: abi.EventWait, Cell: &abi.Cell{CallID: "call-2", Until: noon}}, "call-2 2026-01-02T12:00:00Z"},
+		{abi.Event{Kind: abi.EventWait, Cell: &abi.Cell{CallID: "call-2", Until: noon, Signal: "go"}}, `call-2 signal "go" or 2026-01-02T12:00:00Z`},
+		{abi.Event{Kind: abi.EventSignal, Cell: &abi.Cell{CallID: "call-2", Signal: "go"}}, `call-2 signal "go"`},
+		{abi.Event{Kind: abi.EventSignal, Cell: &abi.Cell{CallID: "call-2", Signal: "go", Payload: root}}, `call-2 signal "go" payload=` + root.Short()},
+		{abi.Event{Kind: abi.EventSignal, Cell: &abi.Cell{CallID: "call-2"}}, "call-2 time has come"},
 		{abi.Event{Kind: abi.EventUsage, Usage: &abi.Usage{InputTokens: 1, OutputTokens: 2}}, "input_tokens=1 output_tokens=2"},
 		{abi.Event{Kind: abi.EventUsage, Usage: &abi.Usage{ReasoningTokens: 3}}, "input_tokens=0 output_tokens=0 reasoning_tokens=3"},
 		{abi.Event{Kind: abi.EventLifecycle, Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleCreate}, Cell: &abi.Cell{Harness: "echo"}}, "create echo"},

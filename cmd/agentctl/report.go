@@ -15,9 +15,15 @@ import (
 // report tells of an error on stderr: the cause, and what to do next.
 func (a *app) report(err error, code int) {
 	e := errorJSON{Error: shortened(strings.TrimSpace(err.Error())), Code: code, Next: a.nextStep(err)}
-	var ended *turnError
-	if errors.As(err, &ended) {
+	var (
+		ended    *turnError
+		awaiting *awaitingError
+	)
+	switch {
+	case errors.As(err, &ended):
 		e.Session, e.Execution, e.Reason = ended.Session.UID, ended.ID, ended.Reason
+	case errors.As(err, &awaiting):
+		e.Session, e.Execution = awaiting.session.UID, awaiting.session.Execution
 	}
 	d, differs := differenceOf(err)
 	if differs {
@@ -33,7 +39,10 @@ func (a *app) report(err error, code int) {
 		a.complain(strings.TrimSuffix(string(line), "\n"))
 		return
 	}
-	text := "agentctl: " + e.Error
+	text := e.Error
+	if awaiting == nil { // which is no error
+		text = "agentctl: " + text
+	}
 	if differs && (!d.want.IsZero() || !d.got.IsZero()) {
 		text += fmt.Sprintf("\n  want %s\n  got  %s", orNone(d.want), orNone(d.got))
 	}
@@ -52,8 +61,13 @@ func orNone(d abi.Digest) string {
 
 // nextStep says what a person can do about err, where its text does not.
 func (a *app) nextStep(err error) string {
-	var advice *adviceError
+	var (
+		advice   *adviceError
+		awaiting *awaitingError
+	)
 	switch {
+	case errors.As(err, &awaiting):
+		return awaiting.next
 	case errors.As(err, &advice):
 		return advice.next
 	case errors.Is(err, host.ErrExists):

@@ -11,7 +11,7 @@ import (
 
 type resumeOptions struct {
 	session sessionFlag
-	script  string
+	files   turnFlags
 }
 
 func newResumeCommand(a *app) *cobra.Command {
@@ -21,17 +21,18 @@ func newResumeCommand(a *app) *cobra.Command {
 		Short: "Take up an interrupted turn where the record ends",
 		Long: `resume runs an interrupted turn again from the image it began with. What was
 recorded is served from the journal, without a model call; from there it goes on live.
-It is what agentctl exec does without --input.`,
+It is what agentctl exec does without --input. A parked turn goes on when its time has come
+or what it waits for is there; until then nothing is run and the exit code is 8.`,
 		Example: `  agentctl resume --session stuck --script answers.jsonl`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runResume(cmd.Context(), a, opts) },
 	}
 	opts.session.add(cmd)
-	cmd.Flags().Var(text(&opts.script, ""), "script", "answer model calls from `FILE`, JSON lines")
+	opts.files.add(cmd, a)
 	return cmd
 }
 
 func runResume(ctx context.Context, a *app, opts resumeOptions) error {
-	return a.withSession(ctx, opts.script, opts.session.ref, func(h *edge.Host, s host.Session) error {
-		return a.turn(func() (host.Execution, error) { return h.Resume(ctx, s.UID, a.update) })
+	return a.withSession(ctx, opts.files.script, opts.session.ref, func(h *edge.Host, s host.Session) error {
+		return a.turn(ctx, h, opts.files, func() (host.Execution, error) { return h.Resume(ctx, s.UID, a.update) })
 	})
 }

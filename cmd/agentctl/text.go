@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -15,13 +16,13 @@ func eventText(e *abi.Event) string {
 	case e.Model != nil:
 		return e.Model.Model
 	case e.Tool != nil:
-		return strings.TrimSpace(e.Tool.Tool + " " + string(e.Tool.Args))
+		return callText(*e.Tool)
 	case e.Result != nil:
-		return resultText(*e.Result)
+		return spaced(e.Result.ID, resultText(*e.Result))
 	case e.Approval != nil:
-		return e.Approval.Reason
+		return spaced(e.Approval.ToolCallID, e.Approval.Reason)
 	case e.ApprovalResult != nil:
-		return approvalText(*e.ApprovalResult)
+		return decisionText(e)
 	case e.Usage != nil:
 		return usageText(*e.Usage)
 	case e.Lifecycle != nil:
@@ -30,6 +31,10 @@ func eventText(e *abi.Event) string {
 		return endText(e)
 	case e.Error != nil:
 		return e.Error.Description
+	case e.Kind == abi.EventWait && e.Cell != nil:
+		return spaced(e.Cell.CallID, waitText(e.Cell.Signal, e.Cell.Until))
+	case e.Kind == abi.EventSignal && e.Cell != nil:
+		return signalText(*e.Cell)
 	case e.Kind == abi.EventExecutionStart:
 		return string(e.ExecutionID)
 	}
@@ -80,15 +85,60 @@ func resultText(r abi.ToolResult) string {
 	return strings.Join(parts, " ")
 }
 
-func approvalText(r abi.ApprovalResult) string {
-	word := "denied"
-	if r.Approved {
-		word = "approved"
+// spaced puts spaces between the texts that are not empty.
+func spaced(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), " ")
+}
+
+func callText(c abi.ToolCall) string {
+	gated := ""
+	if c.Mediation == abi.MediationRequiresApproval {
+		gated = "(gated)"
 	}
-	if r.Reason == "" {
-		return word
+	return spaced(c.ID, c.Tool, string(c.Args), gated)
+}
+
+// decisionText is an APPROVAL_RESULT: what was decided, by whom and why.
+func decisionText(e *abi.Event) string {
+	r := e.ApprovalResult
+	text := spaced(r.ToolCallID, decided(r.Approved))
+	if e.Actor != nil && e.Actor.Principal != "" {
+		text += " by " + e.Actor.Principal
 	}
-	return word + ": " + r.Reason
+	if r.Reason != "" {
+		text += ": " + r.Reason
+	}
+	return text
+}
+
+func decided(approved bool) string {
+	if approved {
+		return "approved"
+	}
+	return "denied"
+}
+
+// waitText is what a wait is for.
+func waitText(signal string, until abi.Time) string {
+	switch {
+	case until.IsZero():
+		return fmt.Sprintf("signal %q", signal)
+	case signal == "":
+		return until.String()
+	}
+	return fmt.Sprintf("signal %q or %s", signal, until)
+}
+
+// signalText is the end of a wait: by a signal, or because its time has come.
+func signalText(c abi.Cell) string {
+	if c.Signal == "" {
+		return spaced(c.CallID, "time has come")
+	}
+	payload := ""
+	if !c.Payload.IsZero() {
+		payload = "payload=" + c.Payload.Short()
+	}
+	return spaced(c.CallID, fmt.Sprintf("signal %q", c.Signal), payload)
 }
 
 func usageText(u abi.Usage) string {
@@ -107,8 +157,11 @@ func lifecycleText(e *abi.Event) string {
 	case l.Kind == abi.LifecycleFork:
 		return "fork " + l.Detail
 	}
-	word := strings.ToLower(strings.TrimPrefix(string(l.Kind), "LIFECYCLE_"))
-	return strings.TrimSpace(word + " " + l.Detail)
+	word, call := strings.ToLower(strings.TrimPrefix(string(l.Kind), "LIFECYCLE_")), ""
+	if e.Cell != nil {
+		call = e.Cell.CallID // RESUME: the start of an approved call
+	}
+	return spaced(word, call, l.Detail)
 }
 
 func endText(e *abi.Event) string {

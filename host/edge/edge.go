@@ -18,6 +18,7 @@ import (
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/model/echo"
+	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	runtime "github.com/agentcell/agentcell/runtimes/wasm"
@@ -33,6 +34,8 @@ type Options struct {
 	Models map[string]model.Provider
 	// DefaultModel serves turns that name none; empty means EchoModel.
 	DefaultModel string
+	// Tools are what turns may call, by name.
+	Tools map[string]tool.Tool
 	// CacheDir keeps compiled modules from one process to the next; empty, or
 	// where nothing can be kept, keeps none. Whoever can write there runs code in this process.
 	CacheDir string
@@ -89,7 +92,7 @@ func over(store *journal.Journal, o Options) (*Host, error) {
 	rt := runtime.New(engine)
 	h, err := host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
-		Models: models, DefaultModel: o.DefaultModel, Log: o.Log, Now: o.Now,
+		Models: models, DefaultModel: o.DefaultModel, Tools: o.Tools, Log: o.Log, Now: o.Now,
 		FlushDelay: o.FlushDelay,
 	})
 	if err != nil {

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/edge"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+type approvalsOptions struct{ all bool }
+
+func newApprovalsCommand(a *app) *cobra.Command {
+	var opts approvalsOptions
+	cmd := &cobra.Command{
+		Use:   "approvals [--all]",
+		Short: "List the tool calls that wait for a decision",
+		Long: `approvals shows every tool call that waits for a person, in all sessions of the project:
+session, name, age, id of the call, and the call with its full arguments. agentctl approve
+and agentctl deny decide on it.`,
+		Example: `  agentctl approvals
+  agentctl approvals --all --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runApprovals(cmd.Context(), a, opts) },
+	}
+	cmd.Flags().BoolVar(&opts.all, "all", false, "in all projects")
+	return cmd
+}
+
+func runApprovals(ctx context.Context, a *app, opts approvalsOptions) error {
+	if _, missing := a.noData(); missing {
+		return a.showApprovals(nil)
+	}
+	return a.with(ctx, "", func(h *edge.Host) error {
+		sessions, err := a.awaitingSessions(ctx, h, opts.all)
+		if err != nil {
+			return err
+		}
+		var found []approval
+		for _, s := range sessions {
+			calls, err := h.Approvals(ctx, s.UID)
+			if err != nil {
+				return err
+			}
+			for _, c := range calls {
+				found = append(found, approval{s, c})
+			}
+		}
+		return a.showApprovals(found)
+	})
+}
+
+// awaitingSessions are the sessions with a parked turn, of the project or of all.
+func (a *app) awaitingSessions(ctx context.Context, h *edge.Host, all bool) ([]host.Session, error) {
+	if !all {
+		return listAll(ctx, h, host.ListRequest{
+			Project: a.project, Limit: pageSize,
+			// A call may wait beside one that is decided.
+			Filter: host.Filter{States: []host.ExecState{host.ExecAwaiting, host.ExecInterrupted}},
+		})
+	}
+	uids, err := h.Journal().FindPrefix("", math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
+	var found []host.Session
+	for _, uid := range uids {
+		s, err := h.Get(ctx, uid)
+		if err != nil {
+			return nil, err
+		}
+		if len(s.Waiting) > 0 {
+			found = append(found, s)
+		}
+	}
+	return found, nil
+}
+
+// listAll gives the sessions of all pages.
+func listAll(ctx context.Context, h *edge.Host, req host.ListRequest) ([]host.Session, error) {
+	var found []host.Session
+	for {
+		page, err := h.List(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, page.Sessions...)
+		if req.Token = page.Next; req.Token == "" {
+			return found, nil
+		}
+	}
+}
+
+// approval is a call that waits, and whose.
+type approval struct {
+	session host.Session
+	call    host.PendingCall
+}
+
+type approvalJSON struct {
+	Session abi.SessionID `json:"session"`
+	Seq     int64         `json:"seq"`
+	Time    abi.Time      `json:"time"`
+	Project string        `json:"project"`
+	Name    string        `json:"name,omitempty"`
+	Call    abi.ToolCall  `json:"call"`
+	Reason  string        `json:"reason,omitempty"`
+}
+
+func (a *app) showApprovals(found []approval) error {
+	rows := make([][]string, 0, len(found))
+	for _, f := range found {
+		s, c := f.session, f.call
+		if a.json {
+			a.object(approvalJSON{
+				Session: s.UID, Seq: int64(c.Seq), Time: abi.NewTime(c.Since),
+				Project: s.Project, Name: s.Name, Call: c.Call, Reason: c.Reason,
+			})
+			continue
+		}
+		rows = append(rows, []string{
+			string(s.UID), oneLine(s.Name), age(a.now().Sub(c.Since)), oneLine(c.Call.ID),
+			oneLine(spaced(c.Call.Tool, string(c.Call.Args), c.Reason)),
+		})
+	}
+	switch {
+	case len(rows) > 0:
+		var t table
+		a.data([]byte(t.format([]string{"SESSION", "NAME", "AGE", "CALL", "WHAT"}, rows)))
+	case !a.json:
+		a.note("nothing waits for a decision")
+	}
+	return nil
+}

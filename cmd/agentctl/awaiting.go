@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/edge"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// turnFlags name what the turn that a command runs may reach.
+type turnFlags struct{ script string }
+
+func (t *turnFlags) add(cmd *cobra.Command, a *app) {
+	f := cmd.Flags()
+	f.Var(text(&t.script, ""), "script", "answer model calls from `FILE`, JSON lines")
+	f.Var(text(&a.tools, ""), "tools", "let the turn call the tools of `FILE`, JSON lines")
+}
+
+// turn runs one turn and reports how it ended, or what it waits for.
+func (a *app) turn(ctx context.Context, h *edge.Host, files turnFlags, run func() (host.Execution, error)) error {
+	a.turning.Store(true)
+	e, err := run()
+	a.turning.Store(false)
+	switch {
+	case errors.Is(err, host.ErrNotFound):
+		// The session is there; so it is its turn's model or tool that is not.
+		return &adviceError{err, a.agentctl("resume") + " --script FILE gives it the model script, --tools FILE the tools"}
+	case err != nil:
+		return err
+	case e.State == "" && len(e.Waiting) > 0:
+		return a.awaiting(ctx, h, files, e)
+	case e.State != abi.StateCompleted:
+		return &turnError{e}
+	}
+	return nil
+}
+
+// awaitingError is a turn that is parked: it has not ended, and nothing is held
+// for it.
+type awaitingError struct {
+	session host.Session
+	waits   []waitJSON
+	next    string
+}
+
+func (e *awaitingError) Error() string {
+	var texts []string
+	for _, w := range e.waits {
+		if !w.Settled {
+			texts = append(texts, "awaiting "+w.String())
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// awaiting tells what a turn waits for, and what ends that.
+func (a *app) awaiting(ctx context.Context, h *edge.Host, files turnFlags, e host.Execution) error {
+	waits, err := waitsOf(ctx, h, e.Session)
+	if err != nil {
+		return err
+	}
+	if a.ref == "" {
+		a.ref = e.Session.Name
+	}
+	if a.ref == "" {
+		a.ref = string(e.Session.UID)
+	}
+	if a.json {
+		a.object(newAwaitingJSON(e.Session, waits))
+	}
+	return &awaitingError{e.Session, waits, a.endsWait(waits, files)}
+}
+
+// parked is err, that a parked turn takes no new input, with what to do about it.
+func (a *app) parked(ctx context.Context, h *edge.Host, s host.Session, files turnFlags, err error) error {
+	waits, waitsErr := waitsOf(ctx, h, s)
+	if waitsErr != nil {
+		return errors.Join(err, waitsErr)
+	}
+	return &adviceError{err, a.endsWait(waits, files) + "; " + a.agentctl("exec") + " --abandon --input TEXT drops the turn for a new one"}
+}
+
+// endsWait is what to do about the first of what a turn waits for.
+func (a *app) endsWait(waits []waitJSON, files turnFlags) string {
+	open := slices.DeleteFunc(slices.Clone(waits), func(w waitJSON) bool { return w.Settled })
+	if len(open) == 0 {
+		return a.agentctl("resume") + " goes on with it"
+	}
+	tail := ""
+	if a.tools != "" {
+		tail += " --tools " + shellWord(a.tools)
+	}
+	if files.script != "" {
+		tail += " --script " + shellWord(files.script)
+	}
+	w := open[0]
+	switch {
+	case w.Tool != "":
+		if len(open) > 1 {
+			tail = " --call " + shellWord(w.CallID) + tail
+		}
+		return a.agentctl("approve") + tail + " lets it; agentctl deny, with the same, refuses it"
+	case w.Signal != "":
+		return a.agentctl("signal") + tail + " " + shellWord(w.Signal) + " ends the wait"
+	}
+	return a.agentctl("resume") + tail + " goes on when that time has come"
+}
+
+// waitJSON is something that a turn waits for, with the arguments of a call.
+type waitJSON struct {
+	host.Waiting
+	Args abi.Struct `json:"args,omitempty"`
+}
+
+// String says what is waited for.
+func (w waitJSON) String() string {
+	if w.Tool == "" {
+		return waitText(w.Signal, w.Until)
+	}
+	text := fmt.Sprintf("approval of call %q to %s", w.CallID, spaced(w.Tool, string(w.Args)))
+	if w.Reason != "" {
+		text += ": " + w.Reason
+	}
+	return text
+}
+
+// waitsOf is what a session waits for, with the arguments of its calls.
+func waitsOf(ctx context.Context, h *edge.Host, s host.Session) ([]waitJSON, error) {
+	calls, err := h.Approvals(ctx, s.UID)
+	if err != nil {
+		return nil, err
+	}
+	waits := make([]waitJSON, len(s.Waiting))
+	for i, w := range s.Waiting {
+		waits[i].Waiting = w
+		for _, c := range calls {
+			if c.Call.ID == w.CallID {
+				waits[i].Args = c.Call.Args
+			}
+		}
+	}
+	return waits, nil
+}
+
+// newAwaitingJSON is the object of a session with all that is known of its waits.
+func newAwaitingJSON(s host.Session, waits []waitJSON) sessionJSON {
+	out := newSessionJSON(s)
+	out.Waiting = waits
+	return out
+}
+
+// stateText is a session's state in a word, and for a parked turn in a second
+// one what for.
+func stateText(s host.Session) string {
+	if s.State != host.ExecAwaiting {
+		return string(s.State)
+	}
+	what := "time"
+	switch w := s.Waiting[0]; {
+	case w.Tool != "":
+		what = "approval"
+	case w.Signal != "":
+		what = "signal"
+	}
+	return string(s.State) + " " + what
+}

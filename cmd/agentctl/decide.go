@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/user"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/edge"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+type decideOptions struct {
+	session  sessionFlag
+	call     string
+	reason   string
+	as       string
+	noResume bool
+	files    turnFlags
+	approved bool
+}
+
+const decideHelp = `The decision is recorded, with who decided and why. Then the turn goes on as with agentctl resume: it
+wants --tools and --script again, if it had them. Should it not be able to go on, the decision stands all
+the same and agentctl resume goes on later. --no-resume leaves that to somebody else.
+
+The same decision again changes nothing; another one is refused. If several calls wait, --call says which
+one is meant; agentctl approvals shows them all.`
+
+func newApproveCommand(a *app) *cobra.Command {
+	opts := decideOptions{approved: true}
+	return decideCommand(a, &opts, &cobra.Command{
+		Use:   "approve --session S [--call ID]",
+		Short: "Let a tool call happen that waits for approval",
+		Long:  "approve lets a tool call of a parked turn happen.\n\n" + decideHelp,
+		Example: `  agentctl approve gated --call c1 --reason "checked the backup" --no-resume
+  agentctl approve --session gated --call c2 --tools tools.jsonl --script calls.jsonl`,
+	})
+}
+
+func newDenyCommand(a *app) *cobra.Command {
+	var opts decideOptions
+	return decideCommand(a, &opts, &cobra.Command{
+		Use:   "deny --session S [--call ID]",
+		Short: "Refuse a tool call that waits for approval",
+		Long: "deny refuses a tool call of a parked turn. The harness is told so, with the reason, as the\n" +
+			"call's result.\n\n" + decideHelp,
+		Example: `  agentctl deny gated --call c1 --reason "not on a Friday" --no-resume
+  agentctl deny --session gated --call c2 --tools tools.jsonl --script calls.jsonl`,
+	})
+}
+
+func decideCommand(a *app, opts *decideOptions, cmd *cobra.Command) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runDecide(cmd.Context(), a, *opts) }
+	opts.session.add(cmd)
+	f := cmd.Flags()
+	f.Var(text(&opts.call, ""), "call", "the `ID` of the call, if several wait")
+	f.Var(text(&opts.reason, ""), "reason", "why: `TEXT` that is recorded, and that the harness of a denied call reads")
+	f.Var(text(&opts.as, ""), "as", "who decides: a `NAME` that is recorded (default: the system's user)")
+	f.BoolVar(&opts.noResume, "no-resume", false, "only record the decision")
+	opts.files.add(cmd, a)
+	return cmd
+}
+
+func runDecide(ctx context.Context, a *app, opts decideOptions) error {
+	return a.withSession(ctx, opts.files.script, opts.session.ref, func(h *edge.Host, s host.Session) error {
+		call, err := a.callToDecide(s, opts)
+		if errors.Is(err, host.ErrConflict) || errors.Is(err, host.ErrNotFound) {
+			return a.decideAgain(ctx, h, s, opts, err)
+		}
+		if err != nil {
+			return err
+		}
+		after, err := h.Decide(ctx, host.DecideRequest{
+			Session: s.UID, CallID: call, Approved: opts.approved, Reason: opts.reason, Actor: a.actor(opts.as),
+		})
+		if err != nil {
+			return err
+		}
+		if after.Head.Seq == s.Head.Seq {
+			a.note("call %q was %s before", call, decided(opts.approved))
+		}
+		return a.settled(ctx, h, s, after, opts.files, opts.noResume)
+	})
+}
+
+// decideAgain is for a call that does not wait, which err says: it may have been
+// decided so before, by a command whose end its caller did not see.
+func (a *app) decideAgain(ctx context.Context, h *edge.Host, s host.Session, opts decideOptions, err error) error {
+	decision, seq, readErr := decisionOn(ctx, h, s, opts.call)
+	switch {
+	case readErr != nil:
+		return readErr
+	case decision == nil:
+		return err
+	case decision.Approved != opts.approved || decision.Reason != opts.reason:
+		return fmt.Errorf("session %s: %w: seq %d has another decision on call %q", s.UID, host.ErrConflict, seq, opts.call)
+	}
+	a.note("call %q was %s before, at seq %d", opts.call, decided(opts.approved), seq)
+	if len(s.Waiting) == 0 {
+		return nil // nothing is held up by a decision
+	}
+	return a.settled(ctx, h, s, s, opts.files, opts.noResume)
+}
+
+// decisionOn is the last decision on a call in the session's newest turn.
+func decisionOn(ctx context.Context, h *edge.Host, s host.Session, call string) (*abi.ApprovalResult, abi.Seq, error) {
+	if call == "" || s.Head.Seq == 0 {
+		return nil, 0, nil
+	}
+	var (
+		decision *abi.ApprovalResult
+		at       abi.Seq
+	)
+	for r, err := range h.Replay(ctx, s.UID, 1, s.Head.Seq) {
+		if err != nil {
+			return nil, 0, err
+		}
+		if d := r.Event.ApprovalResult; d != nil && d.ToolCallID == call && r.Event.ExecutionID == s.Execution {
+			decision, at = d, r.Seq
+		}
+	}
+	return decision, at, nil
+}
+
+// callToDecide is the call that is meant, among those that wait. One that is
+// decided stays in question as long as its turn has not gone on.
+func (a *app) callToDecide(s host.Session, opts decideOptions) (string, error) {
+	var ids, open []string
+	for _, w := range s.Waiting {
+		if w.Tool == "" {
+			continue
+		}
+		if w.CallID == opts.call {
+			return w.CallID, nil
+		}
+		ids = append(ids, w.CallID)
+		if !w.Settled {
+			open = append(open, w.CallID)
+		}
+	}
+	switch {
+	case len(ids) == 0:
+		return "", &adviceError{
+			fmt.Errorf("session %s: %w: no call waits for a decision", s.UID, host.ErrConflict),
+			a.inPlace("approvals") + " shows what waits, in all sessions of the project",
+		}
+	case opts.call != "":
+		return "", &adviceError{
+			fmt.Errorf("session %s: call %q: %w among those that wait: %s", s.UID, opts.call, host.ErrNotFound, quoted(ids)),
+			a.inPlace("approvals") + " shows what they are about",
+		}
+	case len(open) == 1:
+		return open[0], nil
+	case len(open) == 0 && len(ids) == 1:
+		return ids[0], nil
+	}
+	return "", usagef("which call? %d wait: %s; name one with --call", len(ids), quoted(ids))
+}
+
+func quoted(texts []string) string {
+	out := make([]string, len(texts))
+	for i, s := range texts {
+		out[i] = fmt.Sprintf("%q", s)
+	}
+	return strings.Join(out, ", ")
+}
+
+// actor is who decides.
+func (a *app) actor(name string) *abi.IdentityRef {
+	if name == "" {
+		name = a.getenv("USER")
+	}
+	if name == "" {
+		if u, err := user.Current(); err == nil {
+			name = u.Username
+		}
+	}
+	if name == "" {
+		return nil
+	}
+	return &abi.IdentityRef{Principal: name}
+}
+
+// settled shows what was recorded since before, and goes on with the turn.
+func (a *app) settled(ctx context.Context, h *edge.Host, before, after host.Session, files turnFlags, stay bool) error {
+	if after.Head.Seq > before.Head.Seq {
+		for r, err := range h.Replay(ctx, after.UID, before.Head.Seq+1, after.Head.Seq) {
+			if err != nil {
+				return err
+			}
+			a.record(r)
+		}
+		// Who reads the output sees it before the turn takes its time.
+		_ = a.flush()
+	}
+	if stay {
+		a.note("recorded; %s goes on with the turn", a.agentctl("resume"))
+		return nil
+	}
+	return a.turn(ctx, h, files, func() (host.Execution, error) { return h.Resume(ctx, after.UID, a.update) })
+}
