@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -25,11 +26,11 @@ func newShowCommand(a *app) *cobra.Command {
 	var opts showOptions
 	cmd := &cobra.Command{
 		Use:   "show --session S --seq N",
-		Short: "Show one record in full, of a model call the whole prompt and its answer",
+		Short: "Show one record in full, of a call what was asked and what came of it",
 		Long: `show prints everything that one record says. The record of a model call names its
 prompt by digest; show puts the prompt together again, checks it against the record's
-input_hash, and adds the answer. Text keeps its line breaks and is indented; what else a
-message has is shown as JSON.
+input_hash, and adds the answer; to a tool call it adds the result. Text keeps its line
+breaks and is indented; what else a message has is shown as JSON.
 
 With --json it is the object that replay prints, with "prompt" and "answer" added.`,
 		Example: `  agentctl show --session demo --seq 4
@@ -60,10 +61,7 @@ func runShow(ctx context.Context, a *app, opts showOptions) error {
 			if err != nil {
 				return err
 			}
-			if r.Event.Kind == abi.EventModelCall {
-				return a.showCall(ctx, h, s, r)
-			}
-			if err := a.showRecord(r); err != nil {
+			if err := a.showRecord(ctx, h, s, r); err != nil {
 				return err
 			}
 		}
@@ -71,39 +69,32 @@ func runShow(ctx context.Context, a *app, opts showOptions) error {
 	})
 }
 
-// showRecord shows a record that says all by itself.
-func (a *app) showRecord(r host.Record) error {
-	if a.json {
-		a.object(newRecordJSON(r))
-		return nil
-	}
-	if err := a.recordFacts(r); err != nil {
-		return err
-	}
-	if r.Event.Message != nil {
-		return a.message(*r.Event.Message, "")
-	}
-	return nil
-}
-
-type callJSON struct {
+// shownJSON is a record with what stands elsewhere: the prompt of a model call,
+// and what a call came to.
+type shownJSON struct {
 	recordJSON
-	Prompt abi.ModelCall `json:"prompt"`
-	Answer []recordJSON  `json:"answer,omitempty"`
+	Prompt *abi.ModelCall `json:"prompt,omitempty"`
+	Answer []recordJSON   `json:"answer,omitempty"`
 }
 
-// showCall shows the record of a model call, with what was asked and answered.
-func (a *app) showCall(ctx context.Context, h *edge.Host, s host.Session, r host.Record) error {
-	call, err := h.Prompt(ctx, s.UID, r.Seq)
-	if err != nil {
-		return err
+func (a *app) showRecord(ctx context.Context, h *edge.Host, s host.Session, r host.Record) error {
+	var prompt *abi.ModelCall
+	if r.Event.Kind == abi.EventModelCall {
+		call, err := h.Prompt(ctx, s.UID, r.Seq)
+		if err != nil {
+			return err
+		}
+		prompt = &call
 	}
-	answer, err := answerOf(ctx, h, s, r)
-	if err != nil {
-		return err
+	var answer []host.Record
+	if isCall(r.Event) && r.Seq < s.Head.Seq {
+		var err error
+		if answer, err = answerOf(r.Event, h.Replay(ctx, s.UID, r.Seq+1, s.Head.Seq)); err != nil {
+			return err
+		}
 	}
 	if a.json {
-		out := callJSON{recordJSON: newRecordJSON(r), Prompt: call}
+		out := shownJSON{recordJSON: newRecordJSON(r), Prompt: prompt}
 		for _, r := range answer {
 			out.Answer = append(out.Answer, newRecordJSON(r))
 		}
@@ -113,29 +104,56 @@ func (a *app) showCall(ctx context.Context, h *edge.Host, s host.Session, r host
 	if err := a.recordFacts(r); err != nil {
 		return err
 	}
-	return a.conversation(call, answer)
+	if r.Event.Message != nil {
+		if err := a.message(*r.Event.Message, ""); err != nil {
+			return err
+		}
+	}
+	if prompt != nil {
+		if err := a.prompt(*prompt); err != nil {
+			return err
+		}
+	}
+	if isCall(r.Event) {
+		return a.answer(answer)
+	}
+	return nil
 }
 
-// answerOf gives the records that answer the call of r: its OUTPUT and USAGE, or
-// its ERROR. There is none where the turn ended, or was interrupted, before.
-func answerOf(ctx context.Context, h *edge.Host, s host.Session, r host.Record) ([]host.Record, error) {
+func isCall(e *abi.Event) bool { return e.Model != nil || e.Tool != nil }
+
+// answerOf finds the records that say what a call came to, among those that follow
+// it: of a model call OUTPUT and USAGE, or ERROR; of a tool call its result, and
+// before that what was asked of a person and decided. There is none where the turn
+// ended, or was interrupted, before.
+func answerOf(call *abi.Event, following iter.Seq2[host.Record, error]) ([]host.Record, error) {
 	var answer []host.Record
-	if r.Seq == s.Head.Seq {
-		return nil, nil
-	}
-	for next, err := range h.Replay(ctx, s.UID, r.Seq+1, s.Head.Seq) {
-		if err != nil {
+	for r, err := range following {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		e := next.Event
-		switch same := e.ExecutionID == r.Event.ExecutionID; {
-		case same && e.Cell != nil && e.Cell.CallID == r.Event.Model.ID:
-			answer = append(answer, next)
-		case len(answer) > 0, same && e.Kind == abi.EventEnd:
+		case answers(r.Event, call):
+			answer = append(answer, r)
+		case r.Event.Kind == abi.EventEnd, call.Model != nil && len(answer) > 0:
 			return answer, nil
 		}
 	}
 	return answer, nil
+}
+
+// answers reports whether e says what call came to. Both are of one turn.
+func answers(e, call *abi.Event) bool {
+	switch {
+	case call.Model != nil:
+		return e.Cell != nil && e.Cell.CallID == call.Model.ID
+	case e.Result != nil:
+		return e.Result.ID == call.Tool.ID
+	case e.Approval != nil:
+		return e.Approval.ToolCallID == call.Tool.ID
+	case e.ApprovalResult != nil:
+		return e.ApprovalResult.ToolCallID == call.Tool.ID
+	}
+	return false
 }
 
 // recordFacts writes what a record says, but for the message it may have.
@@ -207,8 +225,8 @@ func valueText(raw json.RawMessage) string {
 	return string(safeJSON(raw))
 }
 
-// conversation writes the prompt of a call, and what came back.
-func (a *app) conversation(call abi.ModelCall, answer []host.Record) error {
+// prompt writes what a model was asked.
+func (a *app) prompt(call abi.ModelCall) error {
 	for _, name := range slices.Sorted(maps.Keys(call.Params)) {
 		a.line("param: " + name + "=" + call.Params[name])
 	}
@@ -221,14 +239,19 @@ func (a *app) conversation(call abi.ModelCall, answer []host.Record) error {
 	if c := call.ToolChoice; c != nil {
 		a.line(strings.TrimSpace("tool_choice: " + string(c.Mode) + " " + c.Name))
 	}
-	a.line(fmt.Sprintf("prompt: %d messages", len(call.Messages)))
+	a.line(fmt.Sprintf("prompt: messages=%d", len(call.Messages)))
 	for _, m := range call.Messages {
 		if err := a.message(m, "  "); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// answer writes what a call came to.
+func (a *app) answer(answer []host.Record) error {
 	if len(answer) == 0 {
-		a.line("answer: none is recorded; the turn ended or was interrupted before one came")
+		a.line("answer: none is recorded yet, or the turn ended before one came")
 		return nil
 	}
 	for _, r := range answer {
