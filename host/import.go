@@ -52,7 +52,7 @@ func (h *Host) importFile(ctx context.Context, r io.Reader, req ImportRequest) (
 	}
 	into, err := h.journal.Import(s.Session)
 	if errors.Is(err, journal.ErrExists) {
-		return Portable{}, fmt.Errorf("%w: %w", ErrConflict, err)
+		return Portable{}, h.otherHead(s)
 	}
 	if err != nil {
 		return Portable{}, err
@@ -78,6 +78,16 @@ func (h *Host) importFile(ctx context.Context, r io.Reader, req ImportRequest) (
 	out.Session, out.Digest = h.show(decoded), file.Digest()
 	h.log.Info("session imported", "session", s.UID, "records", out.Records, "present", out.Present)
 	return out, nil
+}
+
+// otherHead is the error for a session that is here and is another one.
+func (h *Host) otherHead(s row) error {
+	here, err := h.row(s.UID)
+	if err != nil {
+		return fmt.Errorf("session %s: %w: it is just being imported", s.UID, ErrConflict)
+	}
+	return fmt.Errorf("%w: session %s is here with its head at seq %d, %s; the file's is at seq %d, %s",
+		ErrConflict, s.UID, here.Head.Seq, here.Head.Hash.Short(), s.Head.Seq, s.Head.Hash.Short())
 }
 
 var sessionIDRule = regexp.MustCompile(`^sess-[0-9a-f]{24}$`)

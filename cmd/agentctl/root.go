@@ -81,6 +81,7 @@ Environment:
 		newSignalCommand(a),
 		newVerifyCommand(a),
 		newExportCommand(a),
+		newImportCommand(a),
 		newHarnessCommand(a),
 		newDoctorCommand(a),
 		newCompletionCommand(a),

@@ -127,6 +127,7 @@ func setup(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("VERIFY_CHAIN", verifier)
+	env.Setenv("UNPACK_PORTABLE", filepath.Join(filepath.Dir(verifier), "unpack_portable.py"))
 	// For scripts that build harnesses: the compiler's cache, and no network.
 	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 type verifyOptions struct {
 	session   sessionFlag
+	file      string // instead of a session
 	reexecute bool
 	strict    bool
 	head      string
@@ -24,7 +25,7 @@ type verifyOptions struct {
 func newVerifyCommand(a *app) *cobra.Command {
 	var opts verifyOptions
 	cmd := &cobra.Command{
-		Use:   "verify --session S [--reexecute] [--strict] [--head H]",
+		Use:   "verify --session S | FILE [--reexecute] [--strict] [--head H]",
 		Short: "Check a session's hash chain, and prove its turns by running them again",
 		Long: `verify checks that every record is the one its successor's hash names, up to the
 head. --head also demands that the chain has a record with that hash, which catches a
@@ -32,18 +33,32 @@ record cut short. --reexecute runs every turn again from the record alone, witho
 model call: outputs and memory must be the recorded ones, byte for byte. Turns that
 ended for an outside reason, such as a cancel, are checked as far as they went.
 
+Instead of a session it takes a FILE that export made (- is stdin), and needs no
+store then: a file that was cut, edited or mixed with another is told as what it is.
+
 When something does not hold, the first bad seq, both hashes and what differs are
 told, and the exit code is 6.`,
 		Example: `  agentctl verify --session demo
-  agentctl verify demo --reexecute --strict`,
+  agentctl verify demo --reexecute --strict
+  agentctl verify demo.agentcell --reexecute`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVerify(cmd.Context(), a, opts) },
 	}
 	opts.session.add(cmd)
+	cmd.Args = opts.arguments
 	f := cmd.Flags()
 	f.BoolVar(&opts.reexecute, "reexecute", false, "run every turn again and compare outputs and memory")
 	f.BoolVar(&opts.strict, "strict", false, "also check that every line is in its canonical form")
 	f.Var(text(&opts.head, ""), "head", "the hash `H` of a record that the chain must have")
 	return cmd
+}
+
+// arguments takes a session, or a file, unless --session named a session.
+func (o *verifyOptions) arguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 && o.session.ref == "" && isPortable(args[0]) {
+		o.file = args[0]
+		return nil
+	}
+	return o.session.argument(cmd, args)
 }
 
 func runVerify(ctx context.Context, a *app, opts verifyOptions) error {
@@ -54,26 +69,35 @@ func runVerify(ctx context.Context, a *app, opts verifyOptions) error {
 	if opts.head != "" && head.IsZero() {
 		return usagef("--head %q: no record has this hash", opts.head)
 	}
-	return a.withSession(ctx, "", opts.session.ref, func(h *edge.Host, s host.Session) error {
-		v, err := h.Verify(ctx, host.VerifyRequest{
+	check := func(h *edge.Host, s host.Session) error {
+		return a.verify(ctx, h, host.VerifyRequest{
 			Session: s.UID, Reexecute: opts.reexecute, Strict: opts.strict, Head: head,
 		})
-		if err != nil {
-			if d, ok := differenceOf(err); ok && a.json {
-				a.object(newFailedVerificationJSON(s.UID, d))
-			}
-			return err
+	}
+	if opts.file != "" {
+		return a.withFile(ctx, opts.file, check)
+	}
+	return a.withSession(ctx, "", opts.session.ref, check)
+}
+
+// verify checks a session and tells what was found.
+func (a *app) verify(ctx context.Context, h *edge.Host, req host.VerifyRequest) error {
+	v, err := h.Verify(ctx, req)
+	if err != nil {
+		if d, ok := differenceOf(err); ok && a.json {
+			a.object(newFailedVerificationJSON(req.Session, d))
 		}
-		if a.json {
-			a.object(newVerificationJSON(s.UID, v, opts.reexecute))
-			return nil
-		}
-		a.line(fmt.Sprintf("verified: %d records, head %s", v.Records, orNone(v.Head.Hash)))
-		if opts.reexecute {
-			a.line(reexecutedLine(v))
-		}
+		return err
+	}
+	if a.json {
+		a.object(newVerificationJSON(req.Session, v, req.Reexecute))
 		return nil
-	})
+	}
+	a.line(fmt.Sprintf("verified: %d records, head %s", v.Records, orNone(v.Head.Hash)))
+	if req.Reexecute {
+		a.line(reexecutedLine(v))
+	}
+	return nil
 }
 
 func reexecutedLine(v host.Verification) string {

@@ -14,9 +14,11 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
+// Magic begins every file; the version and the end of the line follow.
+const Magic = "agentcell session "
+
 // The outer shape: a first line, chunks, and a last chunk without data.
 const (
-	lineStart = "agentcell session "
 	// chunkBytes is how much a chunk has that is not one of the last two.
 	chunkBytes = 256 << 10
 	// maxChunk is the most a reader takes.
@@ -27,7 +29,7 @@ const (
 	maxFirstLine = 64
 )
 
-func firstLine() string { return fmt.Sprintf("%s%d\n", lineStart, Version) }
+func firstLine() string { return fmt.Sprintf("%s%d\n", Magic, Version) }
 
 // chunkDigest is the digest of a chunk: it covers its length, its place behind
 // prev, and its data.
@@ -126,13 +128,13 @@ func (c *chunkReader) readFirstLine() ([]byte, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	if !bytes.HasPrefix(start, []byte(lineStart)) {
-		if len(start) > 0 && bytes.HasPrefix([]byte(lineStart), start) {
+	if !bytes.HasPrefix(start, []byte(Magic)) {
+		if len(start) > 0 && bytes.HasPrefix([]byte(Magic), start) {
 			return nil, &Damage{Kind: ErrCut, Offset: int64(len(start)), What: "it ends in its first line"}
 		}
 		return nil, ErrFormat
 	}
-	text, _, ended := bytes.Cut(start[len(lineStart):], []byte("\n"))
+	text, _, ended := bytes.Cut(start[len(Magic):], []byte("\n"))
 	if !ended {
 		if len(start) < maxFirstLine {
 			return nil, &Damage{Kind: ErrCut, Offset: int64(len(start)), What: "it ends in its first line"}
@@ -146,7 +148,7 @@ func (c *chunkReader) readFirstLine() ([]byte, error) {
 	case version > Version:
 		return nil, fmt.Errorf("%w: version %d, and this program knows version %d; use a newer one", ErrNewer, version, Version)
 	}
-	line := make([]byte, len(lineStart)+len(text)+1)
+	line := make([]byte, len(Magic)+len(text)+1)
 	_, err = io.ReadFull(c.r, line)
 	return line, err
 }
