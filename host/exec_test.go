@@ -435,11 +435,16 @@ func TestP1_Placement(t *testing.T) {
 	r := newRig(t)
 	r.runtimes = []runtimes.Runtime{inproc.New(map[string]func() sdk.Harness{
 		"needs-memory": func() sdk.Harness { return needsMemory{} },
+		"needs-gpu":    func() sdk.Harness { return needsGPU{} },
 		"native":       func() sdk.Harness { return native{} },
 	})}
 	r.open()
 	_, err := r.Create(t.Context(), host.CreateRequest{Name: "ghost", Harness: host.Harness{Name: "needs-memory", Code: []byte("m")}})
 	if !errors.Is(err, host.ErrPlacement) || !strings.Contains(err.Error(), "memory snapshots") || !strings.Contains(err.Error(), `"inproc"`) {
+		t.Errorf("got %v", err)
+	}
+	_, err = r.Create(t.Context(), host.CreateRequest{Harness: host.Harness{Name: "needs-gpu", Code: []byte("g")}})
+	if !errors.Is(err, host.ErrPlacement) || !strings.Contains(err.Error(), "GPU") || !strings.Contains(err.Error(), `"inproc"`) {
 		t.Errorf("got %v", err)
 	}
 	page, err := r.List(t.Context(), host.ListRequest{})
@@ -463,6 +468,12 @@ type needsMemory struct{ native }
 
 func (needsMemory) Describe() abi.HarnessDescriptor {
 	return abi.HarnessDescriptor{ID: "needs-memory", Capabilities: &abi.Capabilities{Resumability: abi.RequiresMemorySnapshot}}
+}
+
+type needsGPU struct{ native }
+
+func (needsGPU) Describe() abi.HarnessDescriptor {
+	return abi.HarnessDescriptor{ID: "needs-gpu", Capabilities: &abi.Capabilities{RequiresGPU: true}}
 }
 
 type native struct{}
