@@ -72,3 +72,13 @@ func TestShellWord(t *testing.T) {
 		}
 	}
 }
+
+func TestBytesText(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1 << 10: "1.0 KiB", 3 << 19: "1.5 MiB", 68 << 30: "68.0 GiB",
+	} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}
