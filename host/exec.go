@@ -189,11 +189,8 @@ func (x *execution) begin(r row, req ExecRequest) error {
 	if x.base, err = h.loadImage(x.module, r.sum.Root); err != nil {
 		return err
 	}
-	now := x.now()
-	if r.Head.Seq > 0 {
-		// Records never go back in time, whatever the machine's clock does.
-		now = later(now, r.sum.Updated)
-	}
+	// Records never go back in time, whatever the machine's clock does.
+	now := later(x.now(), r.sum.Updated)
 	limits, grants := h.cfg.Limits, h.grants()
 	count := abi.Int64(len(req.Inputs))
 	desc := x.module.desc
