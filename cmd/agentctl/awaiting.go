@@ -106,7 +106,7 @@ func (a *app) endsWait(waits []waitJSON, files turnFlags) string {
 		if len(open) > 1 {
 			tail = " --call " + shellWord(w.CallID) + tail
 		}
-		return a.agentctl("approve") + tail + " lets it; agentctl deny, with the same, refuses it"
+		return a.agentctl("approve") + tail + " allows it; deny in place of approve refuses it"
 	case w.Signal != "":
 		return a.agentctl("signal") + tail + " " + shellWord(w.Signal) + " ends the wait"
 	}
