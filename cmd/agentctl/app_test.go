@@ -89,6 +89,8 @@ func TestReadFileGivesUp(t *testing.T) {
 		{"exec", "--input", "x", "--config", "@" + pipe},
 		{"exec", "--input", "x", "--script", pipe},
 		{"exec", "--input", "x", "--harness", pipe},
+		{"exec", "--input", "x", "--tools", pipe},
+		{"signal", "--session", "s", "go", "--payload", "@" + pipe},
 		{"harness", "inspect", pipe},
 	} {
 		var stdout, stderr strings.Builder

@@ -104,13 +104,26 @@ func (a *app) endsWait(waits []waitJSON, files turnFlags) string {
 	switch {
 	case w.Tool != "":
 		if len(open) > 1 {
-			tail = " --call " + shellWord(w.CallID) + tail
+			tail = " --call " + typed(w.CallID, "ID") + tail
 		}
 		return a.agentctl("approve") + tail + " allows it; deny in place of approve refuses it"
 	case w.Signal != "":
-		return a.agentctl("signal") + tail + " " + shellWord(w.Signal) + " ends the wait"
+		if strings.HasPrefix(w.Signal, "-") {
+			tail += " --" // so that the name is not taken for a flag
+		}
+		return a.agentctl("signal") + tail + " " + typed(w.Signal, "NAME") + " ends the wait"
 	}
 	return a.agentctl("resume") + tail + " goes on when that time has come"
+}
+
+// typed is a word that a model or a guest made up, as one may type it: what
+// would not look like itself on a terminal is left for a person to fill in.
+func typed(word, placeholder string) string {
+	const most = 100
+	if len(word) > most || oneLine(word) != word {
+		return placeholder
+	}
+	return shellWord(word)
 }
 
 // waitJSON is something that a turn waits for, with the arguments of a call.

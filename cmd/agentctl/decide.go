@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/user"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -67,6 +68,9 @@ func decideCommand(a *app, opts *decideOptions, cmd *cobra.Command) *cobra.Comma
 }
 
 func runDecide(ctx context.Context, a *app, opts decideOptions) error {
+	if !utf8.ValidString(opts.reason) || !utf8.ValidString(opts.as) {
+		return usagef("--reason and --as go into the record: want UTF-8 text")
+	}
 	return a.withSession(ctx, opts.files.script, opts.session.ref, func(h *edge.Host, s host.Session) error {
 		call, err := a.callToDecide(s, opts)
 		if errors.Is(err, host.ErrConflict) || errors.Is(err, host.ErrNotFound) {

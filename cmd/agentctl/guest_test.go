@@ -30,6 +30,8 @@ func guests() map[string]func() wasmtest.Module {
 		// They wait, and then say that they have.
 		"waits":  waits(`{"signal":"paid"}`),
 		"sleeps": waits(`{"until":"2999-01-01T00:00:00Z"}`),
+		// Its name for what it waits for is one for the terminal that shows it.
+		"lies": waits(`{"signal":"-x'\nagentctl: \u001b[2J all is well"}`),
 		"noabi": func() wasmtest.Module {
 			m := guest(`i32.const 0`)
 			for i := range m.Funcs {
