@@ -14,6 +14,9 @@ import (
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/journal/portable"
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/runtimes/inproc"
+	"github.com/agentcell/agentcell/sdk"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -513,32 +516,45 @@ func swapImage(c, from content) content {
 	return out
 }
 
-// FuzzImport: no file makes a host panic, and one that is taken verifies.
+// FuzzImport: no file makes a host panic, and one that is taken verifies. The
+// harness is native: a module of megabytes would be most of the work.
 func FuzzImport(f *testing.F) {
-	r := newRig(f).open()
-	s := r.create("echo")
-	for _, in := range []string{"one", "two"} {
-		if _, err := r.Exec(f.Context(), host.ExecRequest{Session: s.UID, Inputs: say(in)}); err != nil {
-			f.Fatal(err)
-		}
+	machine := func(t testing.TB) *rig {
+		r := newRig(t)
+		r.runtimes = []runtimes.Runtime{inproc.New(map[string]func() sdk.Harness{"native": func() sdk.Harness { return native{} }})}
+		return r.open()
 	}
-	var b bytes.Buffer
-	if _, err := r.Export(f.Context(), s.UID, &b); err != nil {
+	r := machine(f)
+	s, err := r.Create(f.Context(), host.CreateRequest{Harness: host.Harness{Name: "native", Code: []byte("n")}})
+	if err != nil {
 		f.Fatal(err)
 	}
-	whole := parse(f, b.Bytes())
-	f.Add(uint8(3), uint16(40), []byte("x"))
+	r.exec(s.UID, "one")
+	r.exec(s.UID, "two")
+	child, err := r.Fork(f.Context(), host.ForkRequest{Session: s.UID})
+	if err != nil {
+		f.Fatal(err)
+	}
+	uid := child[0].UID
+	r.exec(uid, "three")
+	whole, want := parse(f, r.export(uid)), r.transcript(uid)
+	for i := range whole.pieces {
+		f.Add(uint8(i), uint16(i*7), []byte("x"))
+	}
 	f.Add(uint8(0), uint16(0), []byte{})
 	f.Fuzz(func(t *testing.T, piece uint8, at uint16, with []byte) {
-		i := 1 + int(piece)%(len(whole.pieces)-1)
+		i := int(piece) % len(whole.pieces)
 		p := whole.pieces[i]
 		from := min(int(at), len(p.Bytes))
 		p.Bytes = append(append(bytes.Clone(p.Bytes[:from]), with...), p.Bytes[min(from+len(with), len(p.Bytes)):]...)
-		there := newRig(t).open()
+		there := machine(t)
 		_, err := there.Import(t.Context(), bytes.NewReader(whole.with(i, p).write(t)), host.ImportRequest{})
 		switch {
 		case err == nil:
-			there.verify(s.UID)
+			if diff := cmp.Diff(want, there.transcript(uid)); diff != "" {
+				t.Errorf("record (-here +there):\n%s", diff)
+			}
+			there.verify(uid)
 		case !errors.Is(err, journal.ErrCorrupt):
 			t.Errorf("piece %d: %v", i, err)
 		}
