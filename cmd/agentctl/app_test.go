@@ -178,7 +178,7 @@ func exampleDirectory(t *testing.T, program string) (shell func(line string) *ex
 			t.Fatal(err)
 		}
 	}
-	if out, err := shell("agentctl exec --name demo --input hello").CombinedOutput(); err != nil {
+	if out, err := shell("agentctl exec --name demo --input hello && agentctl export demo demo.agentcell").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	stuck := shell("exec agentctl exec --name stuck --script hang.jsonl --input hello")

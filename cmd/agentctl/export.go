@@ -29,8 +29,9 @@ Without FILE the stored lines are printed byte for byte, a forked session's afte
 those of its ancestors. Each line is what its hash is made of: docs/verify_chain.py
 checks them with nothing but Python's standard library.`,
 		Example: `  agentctl export --session demo demo.agentcell
-  agentctl export demo - | ssh host agentctl import -
-  agentctl export demo | python3 docs/verify_chain.py`,
+  agentctl export demo - | agentctl verify -
+  agentctl export --session demo > demo.jsonl
+  agentctl export demo | sha256sum`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runExport(cmd.Context(), a, opts) },
 	}
 	opts.session.add(cmd)

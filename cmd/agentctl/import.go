@@ -33,7 +33,8 @@ file is left as it is; one that has another head is refused.
 import runs nothing: agentctl verify --reexecute proves the turns. A turn that was
 open is open here, and agentctl resume goes on with it.`,
 		Example: `  agentctl import demo.agentcell
-  agentctl import demo.agentcell --name copy --project lab`,
+  agentctl import demo.agentcell --name copy --project lab
+  agentctl export demo - | agentctl import - --data elsewhere`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
 				return usagef("%s takes one file that agentctl export made; see %s --help", cmd.CommandPath(), cmd.CommandPath())
