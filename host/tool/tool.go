@@ -37,7 +37,8 @@ type Executor interface {
 	// A call with an idempotency key may have been made before: by a host that
 	// died, of a tool whose rule is abi.OnCrashRetry, or that a person asked to
 	// call again. An executor that honours the key gives what the first call
-	// gave.
+	// gave. It takes the key together with the session: children forked from a
+	// turn that was parked share the call, and each may have it made.
 	//
 	// Call keeps nothing of c and does not change it.
 	Call(ctx context.Context, c Call) (abi.ToolResult, error)

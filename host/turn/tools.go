@@ -53,6 +53,7 @@ type toolCall struct {
 // The texts that stand in results and requests which the host makes by itself.
 const (
 	outcomeUnknown = "outcome unknown: the host stopped while the call was under way"
+	outcomeCut     = "outcome unknown: the turn ended while the call was under way"
 	askAgain       = "the host stopped while the call was under way; call it again?"
 )
 
@@ -398,6 +399,23 @@ func (m *Machine) replyTools(r Ready) (Ready, error) {
 	}
 	r.Reply = &Reply{Body: body, Now: m.last, Seed: m.handOn()}
 	return r, nil
+}
+
+// cutShort records of the calls that are under way when a turn is canceled, or
+// passes its deadline, that nobody knows what became of them. One that is safe to
+// repeat needs no word.
+func (m *Machine) cutShort(r *Ready, now abi.Time) error {
+	for _, c := range m.batch {
+		if !c.running {
+			continue
+		}
+		c.running = false
+		if c.grant.OnCrash == abi.OnCrashRetry {
+			continue
+		}
+		c.settle(ToolOutcome{Err: errors.New(outcomeCut)})
+	}
+	return m.recordResults(r, now)
 }
 
 // report records the result of a tool that the harness ran itself.

@@ -444,6 +444,12 @@ func (m *Machine) Finish(end End, now abi.Time) (Ready, error) {
 		}
 		m.record = nil
 	}
+	var r Ready
+	if end.Reason.Class() == abi.ClassExternal && m.mode == Live {
+		if err := m.cutShort(&r, now); err != nil {
+			return Ready{}, err
+		}
+	}
 	root := m.opening.BaseRoot
 	if end.Reason == abi.ReasonCompleted {
 		root = end.Root
@@ -468,7 +474,8 @@ func (m *Machine) Finish(end End, now abi.Time) (Ready, error) {
 	if recorded {
 		return Ready{}, nil
 	}
-	return Ready{Stage: []Staged{staged}, Commit: true}, nil
+	r.Stage, r.Commit = append(r.Stage, staged), true
+	return r, nil
 }
 
 // spend counts an effect against the limit.
