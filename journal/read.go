@@ -20,26 +20,18 @@ import (
 //
 // Stop the walk before closing the journal.
 func (j *Journal) Read(uid abi.SessionID, from, to abi.Seq) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		view := j.view()
-		defer view.Close()
-		s, segs, err := session(view, uid)
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		if to <= 0 || to > s.Head.Seq {
-			to = s.Head.Seq
-		}
-		from = max(from, 1)
-		segs = append(segs, segment{uid, s.Head.Seq})
-		yieldOwned(records(view, segs, from, to, false), yield)
-	}
+	return j.walk(uid, from, to, false)
 }
 
 // ReadReverse is Read from the newest record to the oldest: from is the higher
 // seq and 0 (or beyond it) the head, to the lower one.
 func (j *Journal) ReadReverse(uid abi.SessionID, from, to abi.Seq) iter.Seq2[Record, error] {
+	return j.walk(uid, to, from, true)
+}
+
+// walk reads the records from low to high, in either order: high is 0 (or beyond
+// it) for the head.
+func (j *Journal) walk(uid abi.SessionID, low, high abi.Seq, reverse bool) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		view := j.view()
 		defer view.Close()
@@ -48,12 +40,12 @@ func (j *Journal) ReadReverse(uid abi.SessionID, from, to abi.Seq) iter.Seq2[Rec
 			yield(Record{}, err)
 			return
 		}
-		if from <= 0 || from > s.Head.Seq {
-			from = s.Head.Seq
+		last := high
+		if last <= 0 || last > s.Head.Seq {
+			last = s.Head.Seq
 		}
-		to = max(to, 1)
 		segs = append(segs, segment{uid, s.Head.Seq})
-		yieldOwned(records(view, segs, to, from, true), yield)
+		yieldOwned(records(view, segs, max(low, 1), last, reverse), yield)
 	}
 }
 
