@@ -78,10 +78,11 @@ func (h *Host) open(ctx context.Context, req ExecRequest) (_ *execution, err err
 	if req.Expect != nil && *req.Expect != r.Head.Seq {
 		return nil, fmt.Errorf("session %s: %w: it is at seq %d, not %d", r.UID, ErrConflict, r.Head.Seq, *req.Expect)
 	}
+	waits := !req.Abandon && parked(r.sum.Waiting, h.cfg.Now())
 	switch {
-	case parked(r.sum.Waiting, h.cfg.Now()) && len(req.Inputs) > 0 && !req.Abandon:
+	case waits && len(req.Inputs) > 0:
 		return nil, fmt.Errorf("session %s: %w since seq %d and parked: settle what it waits for or abandon it first", r.UID, ErrOpenTurn, r.sum.Open)
-	case parked(r.sum.Waiting, h.cfg.Now()) && !req.Abandon:
+	case waits:
 		return nil, errParked
 	case r.sum.Open != 0 && len(req.Inputs) > 0 && !req.Abandon:
 		return nil, fmt.Errorf("session %s: %w since seq %d: recover or abandon it first", r.UID, ErrOpenTurn, r.sum.Open)
