@@ -44,7 +44,7 @@ func TestAcknowledgedMeansSynced_Traced(t *testing.T) {
 	var s syncs
 	for line := range strings.Lines(string(trace)) {
 		if err := s.line(line); err != nil {
-			t.Fatalf("%v\n%s", err, trace)
+			t.Fatalf("%v\nmapped at %v, of the trace:\n%s", err, s.logs, trace)
 		}
 	}
 	if s.acks != acks || acks != 40 {
@@ -52,47 +52,119 @@ func TestAcknowledgedMeansSynced_Traced(t *testing.T) {
 	}
 }
 
-// syncs reads a trace.
+// syncs reads a trace. A call that another thread's interrupts is two lines in
+// it, and counts as one, which begins at the first and returns at the second.
 type syncs struct {
-	logs    map[string]bool // addresses at which write-ahead files are mapped
-	begun   bool            // an append was announced and not acknowledged yet
-	pending map[string]bool // threads in a sync that began after that
-	synced  bool            // such a sync has returned
+	open    map[string]string // by thread, the first line of the call it is in
+	logs    map[string]bool   // addresses at which write-ahead files are mapped
+	begun   bool              // an append was announced and not acknowledged yet
+	pending map[string]bool   // threads in a sync that began after that
+	synced  bool              // such a sync has returned
 	acks    int
 }
 
 var (
-	traceMap     = regexp.MustCompile(`mmap\(.*MAP_SHARED, \d+<[^>]*\.mem>, 0\) += (0x[0-9a-f]+)`)
-	traceSync    = regexp.MustCompile(`^(\d+) +(?:msync\((0x[0-9a-f]+), |f(?:data)?sync\(\d+<[^>]*\.mem>)`)
-	traceResumed = regexp.MustCompile(`^(\d+) +<\.\.\. (?:msync|fsync|fdatasync) resumed>.* = 0\n`)
+	traceLine    = regexp.MustCompile(`^(\d+) +(.*)\n$`)
+	traceResumed = regexp.MustCompile(`^<\.\.\. \w+ resumed>(.*)$`)
+	traceMap     = regexp.MustCompile(`^mmap\(.*MAP_SHARED, \d+<[^>]*\.mem>, 0\) += (0x[0-9a-f]+)$`)
+	traceSync    = regexp.MustCompile(`^(?:msync\((0x[0-9a-f]+), |f(?:data)?sync\(\d+<[^>]*\.mem>)`)
 )
 
 func (s *syncs) line(line string) error {
 	if s.logs == nil {
-		s.logs, s.pending = map[string]bool{}, map[string]bool{}
+		s.open, s.logs, s.pending = map[string]string{}, map[string]bool{}, map[string]bool{}
 	}
-	if m := traceMap.FindStringSubmatch(line); m != nil {
-		s.logs[m[1]] = true
+	m := traceLine.FindStringSubmatch(line)
+	if m == nil {
+		return fmt.Errorf("not a line of a trace: %q", line)
 	}
-	if m := traceSync.FindStringSubmatch(line); m != nil && s.begun && (m[2] == "" || s.logs[m[2]]) {
-		s.pending[m[1]] = strings.Contains(line, "<unfinished")
-		s.synced = s.synced || strings.HasSuffix(line, " = 0\n")
-	}
-	if m := traceResumed.FindStringSubmatch(line); m != nil && s.pending[m[1]] {
-		s.synced = true
-	}
+	thread, call := m[1], m[2]
+	first, cut := strings.CutSuffix(call, " <unfinished ...>")
+	resumed := traceResumed.FindStringSubmatch(call)
 	switch {
-	case strings.Contains(line, `write(1<pipe:`) && strings.Contains(line, `\"Begin\":true`):
+	case resumed != nil:
+		call = s.open[thread] + resumed[1]
+		delete(s.open, thread)
+	case cut:
+		call = first
+		s.open[thread] = first
+	}
+	if resumed == nil {
+		if err := s.begins(thread, call); err != nil {
+			return err
+		}
+	}
+	if !cut {
+		s.returned(thread, call)
+	}
+	return nil
+}
+
+func (s *syncs) begins(thread, call string) error {
+	pipe := strings.HasPrefix(call, `write(1<pipe:`)
+	switch m := traceSync.FindStringSubmatch(call); {
+	case m != nil:
+		s.pending[thread] = s.begun && (m[1] == "" || s.logs[m[1]])
+	case pipe && strings.Contains(call, `\"Begin\":true`):
 		s.begun, s.synced = true, false
 		clear(s.pending)
-	case strings.Contains(line, `write(1<pipe:`) && s.begun:
+	case pipe && s.begun:
 		if !s.synced {
-			return fmt.Errorf("acknowledged before it was synced: %s", line)
+			return fmt.Errorf("acknowledged before it was synced: %s", call)
 		}
 		s.begun = false
 		s.acks++
 	}
 	return nil
+}
+
+func (s *syncs) returned(thread, call string) {
+	if m := traceMap.FindStringSubmatch(call); m != nil {
+		s.logs[m[1]] = true
+	}
+	if traceSync.MatchString(call) && strings.HasSuffix(call, " = 0") {
+		s.synced = s.synced || s.pending[thread]
+	}
+}
+
+// TestSyncs reads traces whose calls are cut in two by other threads, which a busy
+// machine does to any of them.
+func TestSyncs(t *testing.T) {
+	const (
+		begin   = `7 write(1<pipe:[1]>, "{\"N\":1,\"Begin\":true}"..., 25) = 25`
+		ack     = `7 write(1<pipe:[1]>, "{\"N\":1,\"Seq\":1}"..., 25) = 25`
+		mapped  = `7 mmap(NULL, 65536, PROT_READ|PROT_WRITE, MAP_SHARED, 9</j/00001.mem>, 0) = 0xa000`
+		mapping = `7 mmap(NULL, 65536, PROT_READ|PROT_WRITE, MAP_SHARED, 9</j/00001.mem>, 0 <unfinished ...>`
+		synced  = `8 msync(0xa000, 65536, MS_SYNC) = 0`
+		syncing = `8 msync(0xa000, 65536, MS_SYNC <unfinished ...>`
+	)
+	for name, tt := range map[string]struct {
+		trace []string
+		bad   bool
+	}{
+		"whole":                    {[]string{mapped, begin, synced, ack}, false},
+		"by descriptor":            {[]string{begin, `8 fdatasync(9</j/00001.mem>) = 0`, ack}, false},
+		"cut mapping":              {[]string{mapping, synced, `7 <... mmap resumed>)               = 0xa000`, begin, synced, ack}, false},
+		"cut sync":                 {[]string{mapped, begin, syncing, `8 <... msync resumed>) = 0`, ack}, false},
+		"not synced":               {[]string{mapped, synced, begin, ack}, true},
+		"of another file":          {[]string{begin, synced, ack}, true},
+		"failed":                   {[]string{mapped, begin, `8 msync(0xa000, 65536, MS_SYNC) = -1 EIO (Input/output error)`, ack}, true},
+		"not back yet":             {[]string{mapped, begin, syncing, ack, `8 <... msync resumed>) = 0`}, true},
+		"begun before the append":  {[]string{mapped, syncing, begin, `8 <... msync resumed>) = 0`, ack}, true},
+		"cut acknowledgement":      {[]string{mapped, begin, strings.Replace(ack, ") = 25", " <unfinished ...>", 1), synced, `7 <... write resumed>) = 25`}, true},
+		"a second append unsynced": {[]string{mapped, begin, synced, ack, begin, ack}, true},
+	} {
+		var s syncs
+		var err error
+		for _, line := range tt.trace {
+			if err == nil {
+				err = s.line(line + "\n")
+			}
+		}
+		if (err != nil) != tt.bad {
+			t.Errorf("%s: error %v, want one: %t", name, err, tt.bad)
+		}
+	}
 }
 
 // mountSmall mounts a file system of size megabytes.
