@@ -23,6 +23,19 @@ const (
 	ExecCanceled    ExecState = "CANCELED"
 )
 
+// ComputeState is what of a session is in memory.
+type ComputeState string
+
+// The compute states. They are asked of this host and never stored, so no ghost
+// of a dead process is ever LIVE.
+const (
+	ComputeNone       ComputeState = "NONE"       // it has never run
+	ComputeLive       ComputeState = "LIVE"       // its turn is running
+	ComputeWarm       ComputeState = "WARM"       // its next turn finds a cell in the state it begins from
+	ComputeCold       ComputeState = "COLD"       // everything is in the store
+	ComputeTerminated ComputeState = "TERMINATED" // it was deleted
+)
+
 // Session is what is known of a session.
 type Session struct {
 	UID     abi.SessionID
@@ -37,14 +50,20 @@ type Session struct {
 	HoldsMemory bool
 	Model       string
 	Config      []byte
-	Created     time.Time
-	Updated     time.Time
+	Labels      map[string]string
+	// Limits bound each of its turns; zero fields are the host's.
+	Limits  abi.Limits
+	Created time.Time
+	Updated time.Time
 
 	// Parent and ForkSeq name the record a forked session grew from.
 	Parent  abi.SessionID
 	ForkSeq abi.Seq
 
-	State ExecState
+	State   ExecState
+	Compute ComputeState
+	// Suspended: a person put the session to rest, and nothing has run since.
+	Suspended bool
 	// Reason is why the last turn ended, empty before the first END.
 	Reason abi.EndReason
 	// Execution is the open turn, or else the last one.
@@ -67,6 +86,9 @@ type CreateRequest struct {
 	Harness Harness
 	Model   string
 	Config  []byte // given to every turn that brings none of its own
+	Labels  map[string]string
+	// Limits bound each turn; a zero field is the host's, none may be above it.
+	Limits abi.Limits
 }
 
 // ExecRequest asks for one turn.
@@ -84,6 +106,13 @@ type ExecRequest struct {
 	Expect *abi.Seq
 	// Abandon ends an open turn as CANCELED before the new one starts.
 	Abandon bool
+	// Wait queues the turn behind those that are before it, in the order they
+	// came; without it a busy session is ErrBusy.
+	Wait bool
+	// Key makes a retry harmless: of all requests of a session with one key, one
+	// runs. Others get its outcome, or take its turn up where it stands. The same
+	// key with other inputs is ErrConflict.
+	Key string
 	// Observe, if set, is called with every update of the turn, in order, from
 	// one goroutine that is not the turn's: a slow observer delays the return of
 	// Exec, never the turn. Deltas it has no room for are dropped; records are
@@ -132,6 +161,9 @@ type Execution struct {
 	// changed, where its runtime has images.
 	Pages   int
 	Waiting []Waiting
+	// Repeated: a request with the same key had run before, and this is how that
+	// ended.
+	Repeated bool
 }
 
 // ForkRequest asks for children of a session.
@@ -144,6 +176,8 @@ type ForkRequest struct {
 	Count int
 	// Names has none or exactly Count names.
 	Names []string
+	// Labels are those of the children: none are inherited.
+	Labels map[string]string
 }
 
 // MaxForkCount is the most children one fork makes.

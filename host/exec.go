@@ -192,7 +192,7 @@ func (x *execution) begin(r row, req ExecRequest) error {
 	}
 	// Records never go back in time, whatever the machine's clock does.
 	now := later(x.now(), r.sum.Updated)
-	limits, grants := h.cfg.Limits, h.grants()
+	limits, grants := h.limits(r.meta), h.grants()
 	count := abi.Int64(len(req.Inputs))
 	desc := x.module.desc
 	start := &abi.Event{

@@ -40,6 +40,8 @@ func (h *Host) fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 	if err := h.needImage(ctx, parent, at, sum.Root); err != nil {
 		return nil, err
 	}
+	childMeta := parent.meta
+	childMeta.Labels = req.Labels
 	now := later(abi.NewTime(h.cfg.Now()), sum.Updated)
 	sum.Updated, sum.Forked = now, at+1
 	if sum.Open == 0 {
@@ -66,7 +68,7 @@ func (h *Host) fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 		if err != nil {
 			return nil, err
 		}
-		children[i] = journal.ForkChild{UID: uid, Meta: parent.Meta, Event: event, Summary: mustJSON(sum)}
+		children[i] = journal.ForkChild{UID: uid, Meta: mustJSON(childMeta), Event: event, Summary: mustJSON(sum)}
 		if len(req.Names) > 0 {
 			children[i].Name = req.Names[i]
 		}
@@ -129,6 +131,9 @@ func checkFork(req ForkRequest) error {
 		return fmt.Errorf("%w: %d names for %d children: give none or exactly one each", ErrInvalid, len(req.Names), req.Count)
 	case req.At < 0:
 		return fmt.Errorf("%w: seq %d", ErrInvalid, req.At)
+	}
+	if err := checkLabels(req.Labels); err != nil {
+		return err
 	}
 	seen := map[string]bool{}
 	for _, name := range req.Names {

@@ -26,17 +26,28 @@ type Filter struct {
 	States    []ExecState // one of them
 	Model     string
 	Parent    abi.SessionID
+	// Labels must all be there; one with an empty value with any value.
+	Labels map[string]string
 }
 
 func (f Filter) takes(s Session) bool {
 	return (len(f.Harnesses) == 0 || slices.Contains(f.Harnesses, s.Harness)) &&
 		(len(f.States) == 0 || slices.Contains(f.States, s.State)) &&
 		(f.Model == "" || f.Model == s.Model) &&
-		(f.Parent == "" || f.Parent == s.Parent)
+		(f.Parent == "" || f.Parent == s.Parent) && labeled(s.Labels, f.Labels)
+}
+
+func labeled(have, want map[string]string) bool {
+	for key, value := range want {
+		if got, ok := have[key]; !ok || value != "" && got != value {
+			return false
+		}
+	}
+	return true
 }
 
 func (f Filter) isEmpty() bool {
-	return len(f.Harnesses) == 0 && len(f.States) == 0 && f.Model == "" && f.Parent == ""
+	return len(f.Harnesses) == 0 && len(f.States) == 0 && f.Model == "" && f.Parent == "" && len(f.Labels) == 0
 }
 
 // ListPage is a page of sessions; Next is empty on the last one.

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
@@ -17,13 +19,15 @@ import (
 
 // meta is what the host keeps of a session for ever.
 type meta struct {
-	Harness     string     `json:"harness"`
-	Module      abi.Digest `json:"module"`
-	Runtime     string     `json:"runtime"`
-	HoldsMemory bool       `json:"holds_memory,omitempty"`
-	GoldenRoot  abi.Digest `json:"golden_root,omitzero"`
-	Model       string     `json:"model,omitempty"`
-	Config      []byte     `json:"config,omitempty"`
+	Harness     string            `json:"harness"`
+	Module      abi.Digest        `json:"module"`
+	Runtime     string            `json:"runtime"`
+	HoldsMemory bool              `json:"holds_memory,omitempty"`
+	GoldenRoot  abi.Digest        `json:"golden_root,omitzero"`
+	Model       string            `json:"model,omitempty"`
+	Config      []byte            `json:"config,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Limits      abi.Limits        `json:"limits,omitzero"`
 }
 
 // summary is what the host keeps beside a session's head, so that nothing need
@@ -35,11 +39,12 @@ type summary struct {
 	State      abi.EndState    `json:"state,omitempty"`
 	Reason     abi.EndReason   `json:"reason,omitempty"`
 	Execution  abi.ExecutionID `json:"execution,omitempty"`
-	Closed     abi.Seq         `json:"closed,omitempty"`  // newest END or FORK
-	Root       abi.Digest      `json:"root,omitzero"`     // image of the last completed turn
-	Open       abi.Seq         `json:"open,omitempty"`    // EXECUTION_START of the open turn
-	Forked     abi.Seq         `json:"forked,omitempty"`  // FORK that no completed turn has followed yet
-	Waiting    []Waiting       `json:"waiting,omitempty"` // what the open turn is parked for
+	Closed     abi.Seq         `json:"closed,omitempty"`    // newest END or FORK
+	Root       abi.Digest      `json:"root,omitzero"`       // image of the last completed turn
+	Open       abi.Seq         `json:"open,omitempty"`      // EXECUTION_START of the open turn
+	Forked     abi.Seq         `json:"forked,omitempty"`    // FORK that no completed turn has followed yet
+	Waiting    []Waiting       `json:"waiting,omitempty"`   // what the open turn is parked for
+	Suspended  bool            `json:"suspended,omitempty"` // by a person, and nothing has run since
 }
 
 // row is a session as stored, decoded.
@@ -86,10 +91,12 @@ func (h *Host) state(r row, running bool) Session {
 		UID: r.UID, Project: r.Project, Name: r.Name,
 		Harness: r.meta.Harness, Module: r.meta.Module, Runtime: r.meta.Runtime,
 		HoldsMemory: r.meta.HoldsMemory, Model: r.meta.Model, Config: r.meta.Config,
+		Labels: r.meta.Labels, Limits: r.meta.Limits,
 		Created: r.Created, Updated: r.sum.Updated.Time,
 		Parent: r.Parent, ForkSeq: r.At,
 		Reason: r.sum.Reason, Execution: r.sum.Execution, Turns: r.sum.Turns,
 		Head: r.Head, Closed: r.sum.Closed, Root: r.sum.Root, Waiting: r.sum.Waiting,
+		Suspended: r.sum.Suspended, Compute: h.compute(r, running),
 	}
 	switch {
 	case running:
@@ -104,6 +111,18 @@ func (h *Host) state(r row, running bool) Session {
 		s.State = ExecState(r.sum.State)
 	}
 	return s
+}
+
+func (h *Host) compute(r row, running bool) ComputeState {
+	switch {
+	case running:
+		return ComputeLive
+	case r.Head.Seq == 0:
+		return ComputeNone
+	case r.sum.Open == 0 && h.warm.has(warmKey{r.meta.Module, r.sum.Root}):
+		return ComputeWarm
+	}
+	return ComputeCold
 }
 
 var nameRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
@@ -143,7 +162,7 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 			return Session{}, err
 		}
 	}
-	if err := checkConfig(req.Config); err != nil {
+	if err := errors.Join(checkConfig(req.Config), checkLabels(req.Labels), h.checkLimits(req.Limits)); err != nil {
 		return Session{}, err
 	}
 	if req.Model != "" {
@@ -164,7 +183,7 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 	}
 	m := meta{
 		Harness: req.Harness.Name, Module: digest, Runtime: mod.runtime.Capabilities().Runtime,
-		HoldsMemory: mod.desc.Harness.HoldsMemory(), Model: req.Model, Config: req.Config,
+		HoldsMemory: mod.desc.Harness.HoldsMemory(), Model: req.Model, Config: req.Config, Labels: req.Labels, Limits: req.Limits,
 	}
 	if mod.golden != nil {
 		m.GoldenRoot = mod.golden.Root()
@@ -200,6 +219,71 @@ func checkConfig(config []byte) error {
 		return fmt.Errorf("%w: the config has %d bytes, at most %d are taken", ErrInvalid, len(config), maxConfigBytes)
 	}
 	return nil
+}
+
+// What labels may be.
+const (
+	maxLabels     = 64
+	maxLabelBytes = 253 // of a key, and of a value
+)
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > maxLabels {
+		return fmt.Errorf("%w: %d labels: a session takes at most %d", ErrInvalid, len(labels), maxLabels)
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		switch value := labels[key]; {
+		case key == "" || strings.ContainsAny(key, "= \t\n,"):
+			return fmt.Errorf("%w: label %q: a key is not empty and has no space, '=' or ','", ErrInvalid, key)
+		case !utf8.ValidString(key) || !utf8.ValidString(value):
+			return fmt.Errorf("%w: label %q: not UTF-8", ErrInvalid, key)
+		case len(key) > maxLabelBytes || len(value) > maxLabelBytes:
+			return fmt.Errorf("%w: label %.40q: keys and values have at most %d bytes", ErrInvalid, key, maxLabelBytes)
+		}
+	}
+	return nil
+}
+
+// checkLimits refuses limits that no turn of this host is given.
+func (h *Host) checkLimits(l abi.Limits) error {
+	most := h.cfg.Limits
+	for _, f := range []struct {
+		name       string
+		want, most int64
+	}{
+		{"depth", int64(l.Depth), int64(most.Depth)},
+		{"effects", int64(l.Effects), int64(most.Effects)},
+		{"fuel", int64(l.Fuel), int64(most.Fuel)},
+		{"memory_bytes", int64(l.MemoryBytes), int64(most.MemoryBytes)},
+		{"output_bytes", int64(l.OutputBytes), int64(most.OutputBytes)},
+		{"request_bytes", int64(l.RequestBytes), int64(most.RequestBytes)},
+	} {
+		if f.want < 0 || f.want > f.most {
+			return fmt.Errorf("%w: limit %s %d: this host gives 1 to %d", ErrInvalid, f.name, f.want, f.most)
+		}
+	}
+	return nil
+}
+
+// limits are those of a turn of the session: its own where it has some, but never
+// more than this host gives.
+func (h *Host) limits(m meta) abi.Limits {
+	l, most := m.Limits, h.cfg.Limits
+	l.Depth = smaller(l.Depth, most.Depth)
+	l.Effects = smaller(l.Effects, most.Effects)
+	l.Fuel = smaller(l.Fuel, most.Fuel)
+	l.MemoryBytes = smaller(l.MemoryBytes, most.MemoryBytes)
+	l.OutputBytes = smaller(l.OutputBytes, most.OutputBytes)
+	l.RequestBytes = smaller(l.RequestBytes, most.RequestBytes)
+	return l
+}
+
+// smaller is own, or most where own is zero or above it.
+func smaller[T ~int32 | ~int64](own, most T) T {
+	if own == 0 {
+		return most
+	}
+	return min(own, most)
 }
 
 // mustJSON encodes the host's own plain structs, which cannot fail.

@@ -60,6 +60,13 @@ func (c *warmCache) take(key warmKey) runtimes.Incarnation {
 	return w.inc
 }
 
+// has reports whether there is an incarnation in that state.
+func (c *warmCache) has(key warmKey) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kept[key] != nil
+}
+
 // put takes over an incarnation in that state, whose memory has size bytes.
 func (c *warmCache) put(key warmKey, inc runtimes.Incarnation, size uint64) {
 	w := &warm{key: key, inc: inc, size: size}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -120,6 +121,28 @@ func session(view View, uid abi.SessionID) (Session, []segment, error) {
 	}
 	s.Head, s.Summary, err = decodeHead(uid, head)
 	return s, segs, err
+}
+
+// Sessions walks all sessions of all projects, by uid, as they are when the walk
+// begins. An error is the last thing it yields.
+func (j *Journal) Sessions() iter.Seq2[Session, error] {
+	return func(yield func(Session, error) bool) {
+		view := j.view()
+		defer view.Close()
+		for e, err := range view.Scan([]byte{kindMeta}, []byte{kindMeta + 1}, false) {
+			var s Session
+			if err == nil {
+				s, _, err = session(view, abi.SessionID(e.Key[1:]))
+			}
+			if err != nil {
+				yield(Session{}, fmt.Errorf("walk sessions: %w", err))
+				return
+			}
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
 }
 
 // FindName gives the session with this name in the project. It wraps ErrNotFound.
