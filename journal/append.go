@@ -3,6 +3,8 @@ package journal
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -31,6 +33,12 @@ func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Re
 	records, puts, err := chain(uid, a.Head, a.Fence, a.Events)
 	if err != nil {
 		return nil, err
+	}
+	for _, m := range a.Marks {
+		if err := checkMark(m.Name); err != nil {
+			return nil, err
+		}
+		puts = append(puts, Entry{markKey(uid, m.Name), binary.BigEndian.AppendUint64(nil, uint64(m.Seq))})
 	}
 	last := records[len(records)-1]
 	head := Head{Seq: last.Seq, Hash: last.Hash, Fence: a.Fence}
@@ -92,6 +100,30 @@ func chain(uid abi.SessionID, head Head, fence abi.Fence, events [][]byte) ([]Re
 		head = Head{Seq: seq, Hash: hash}
 	}
 	return records, puts, nil
+}
+
+// Mark gives the seq of the record that a session's mark names. It wraps
+// ErrNotFound.
+func (j *Journal) Mark(uid abi.SessionID, name string) (abi.Seq, error) {
+	err := errors.Join(checkUID(uid), checkMark(name))
+	var row []byte
+	if err == nil {
+		row, err = j.get(markKey(uid, name))
+	}
+	if err == nil && len(row) != 8 {
+		err = fmt.Errorf("%w: a row of %d bytes", ErrCorrupt, len(row))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("mark %.140q of session %q: %w", name, uid, err)
+	}
+	return abi.Seq(binary.BigEndian.Uint64(row)), nil
+}
+
+func checkMark(name string) error {
+	if name == "" {
+		return errors.New("the mark is empty")
+	}
+	return checkName("mark", name)
 }
 
 // checkEvent catches what could not be read back from a line or a file of

@@ -103,6 +103,15 @@ type Append struct {
 	Image *Image
 	// Summary replaces the session's.
 	Summary []byte
+	// Marks are names for records of the session, new or old, kept with it.
+	Marks []Mark
+}
+
+// Mark is a name that a session's owner gives to one of its records. A fork
+// inherits none.
+type Mark struct {
+	Name string
+	Seq  abi.Seq
 }
 
 // ForkChild is one child of a fork.

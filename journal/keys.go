@@ -20,6 +20,7 @@ const (
 	kindCreated = 'c' // c len(project) project ^created uid -> nothing
 	kindRef     = 'a' // a len(kind) kind name -> digest and note; nothing if removed
 	kindRecord  = 'r' // r uid 0 seq -> fence, hash, line
+	kindMark    = 'k' // k uid 0 name -> seq
 	kindBlob    = 'b' // b digest chunk -> bytes; chunk 0 has the length in front
 )
 
@@ -81,6 +82,12 @@ func recordKey(uid abi.SessionID, seq abi.Seq) []byte {
 	k = append(append(k, kindRecord), uid...)
 	k = append(k, 0)
 	return binary.BigEndian.AppendUint64(k, uint64(seq))
+}
+
+func markKey(uid abi.SessionID, name string) []byte {
+	k := make([]byte, 0, 2+len(uid)+len(name))
+	k = append(append(k, kindMark), uid...)
+	return append(append(k, 0), name...)
 }
 
 func blobKey(d abi.Digest, chunk uint32) []byte {
