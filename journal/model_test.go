@@ -184,13 +184,17 @@ func (p *pair) Blob(t *rapid.T) {
 func (p *pair) Ref(t *rapid.T) {
 	kind := rapid.SampledFrom([]string{"", "k", "kn"}).Draw(t, "kind")
 	name := rapid.SampledFrom([]string{"", "n", "nk", "m"}).Draw(t, "name")
-	switch rapid.IntRange(0, 2).Draw(t, "what") {
+	switch rapid.IntRange(0, 3).Draw(t, "what") {
 	case 0:
 		note := rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(t, "note")
 		both(p, "set ref", func(j *Journal) (struct{}, error) {
 			return struct{}{}, j.SetRef(context.Background(), kind, Ref{Name: name, Digest: abi.DigestOf(note), Note: note})
 		})
 	case 1:
+		both(p, "add ref", func(j *Journal) (struct{}, error) {
+			return struct{}{}, j.AddRef(context.Background(), kind, Ref{Name: name})
+		})
+	case 2:
 		both(p, "remove ref", func(j *Journal) (struct{}, error) {
 			return struct{}{}, j.RemoveRef(context.Background(), kind, name)
 		})

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +23,23 @@ type Ref struct {
 func (j *Journal) SetRef(ctx context.Context, kind string, r Ref) error {
 	err := checkRef(kind, r.Name)
 	if err == nil {
-		err = j.putRef(ctx, kind, r.Name, append(r.Digest[:], r.Note...))
+		err = j.putRef(ctx, kind, r.Name, append(r.Digest[:], r.Note...), false)
 	}
 	if err != nil {
 		return fmt.Errorf("set %s %.140q: %w", kind, r.Name, err)
+	}
+	return nil
+}
+
+// AddRef is SetRef for a name that must be free: it wraps ErrExists if the name
+// stands for something. Of two calls at once for one name one succeeds.
+func (j *Journal) AddRef(ctx context.Context, kind string, r Ref) error {
+	err := checkRef(kind, r.Name)
+	if err == nil {
+		err = j.putRef(ctx, kind, r.Name, append(r.Digest[:], r.Note...), true)
+	}
+	if err != nil {
+		return fmt.Errorf("add %s %.140q: %w", kind, r.Name, err)
 	}
 	return nil
 }
@@ -36,7 +50,7 @@ func (j *Journal) SetRef(ctx context.Context, kind string, r Ref) error {
 func (j *Journal) RemoveRef(ctx context.Context, kind, name string) error {
 	_, err := j.ref(kind, name)
 	if err == nil {
-		err = j.putRef(ctx, kind, name, nil)
+		err = j.putRef(ctx, kind, name, nil, false)
 	}
 	if err != nil {
 		return fmt.Errorf("remove %s %.140q: %w", kind, name, err)
@@ -44,13 +58,35 @@ func (j *Journal) RemoveRef(ctx context.Context, kind, name string) error {
 	return nil
 }
 
-// putRef writes a ref's row. An empty one stands for a name that was removed.
-func (j *Journal) putRef(ctx context.Context, kind, name string, row []byte) error {
+// putRef writes a ref's row, to a name that is free if it must be. An empty row
+// stands for a name that was removed.
+func (j *Journal) putRef(ctx context.Context, kind, name string, row []byte, free bool) error {
 	e := Entry{refKey(kind, name), row}
 	return j.writer.do(ctx, &job{
-		size:  e.size(),
-		stage: func(st *stage) error { st.batch.Put(e); return nil },
+		size: e.size(),
+		stage: func(st *stage) error {
+			if free {
+				if taken, err := st.takenRef(e.Key); taken || err != nil {
+					return cmp.Or(err, ErrExists)
+				}
+			}
+			st.added[string(e.Key)] = len(row) > 0
+			st.batch.Put(e)
+			return nil
+		},
 	})
+}
+
+// takenRef reports whether a ref stands under key after what the batch has so far.
+func (st *stage) takenRef(key []byte) (bool, error) {
+	if taken, ok := st.added[string(key)]; ok {
+		return taken, nil
+	}
+	row, err := st.get(key)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return len(row) > 0, err
 }
 
 // Ref is what a name of a kind stands for. It wraps ErrNotFound.

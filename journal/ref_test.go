@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -79,6 +80,50 @@ func TestRefs(t *testing.T) {
 		}
 		if _, err := j.Refs(long); err == nil {
 			t.Error("listed a kind with too long a name")
+		}
+	})
+}
+
+// Of all who add one name at once, one has it; a name that was removed is free.
+func TestAddRef(t *testing.T) {
+	onBoth(t, func(t *testing.T, j *Journal) {
+		add := func(n int) error {
+			return j.AddRef(t.Context(), "s", Ref{Name: "a", Digest: abi.DigestOf([]byte{byte(n)}), Note: []byte{byte(n)}})
+		}
+		const rivals = 16
+		for round := range 3 {
+			errs := make([]error, rivals)
+			var all sync.WaitGroup
+			for i := range errs {
+				all.Go(func() { errs[i] = add(i) })
+			}
+			all.Wait()
+			won := -1
+			for i, err := range errs {
+				switch {
+				case err == nil && won < 0:
+					won = i
+				case !errors.Is(err, ErrExists):
+					t.Errorf("round %d: %d: got error %v, want ErrExists", round, i, err)
+				}
+			}
+			got, err := j.Ref("s", "a")
+			if err != nil || won < 0 || got.Note[0] != byte(won) {
+				t.Fatalf("round %d: %d won, the ref is %+v, %v", round, won, got, err)
+			}
+			if err := j.RemoveRef(t.Context(), "s", "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Neither do other kinds count, nor is what SetRef set taken from it.
+		if err := errors.Join(j.SetRef(t.Context(), "s", Ref{Name: "a"}), j.AddRef(t.Context(), "t", Ref{Name: "a"})); err != nil {
+			t.Fatal(err)
+		}
+		if err := add(1); !errors.Is(err, ErrExists) {
+			t.Errorf("got error %v, want ErrExists", err)
+		}
+		if err := j.AddRef(t.Context(), "s", Ref{}); err == nil {
+			t.Error("added an empty name")
 		}
 	})
 }

@@ -306,7 +306,7 @@ type stage struct {
 	view  View                   // opened when it is needed
 	known map[abi.SessionID]Head // heads that are durable
 	heads map[abi.SessionID]Head // heads of the batch
-	added map[string]bool        // keys that the batch requires absent
+	added map[string]bool        // keys that the batch adds
 }
 
 func newStage(store Storage, known map[abi.SessionID]Head) *stage {
