@@ -40,10 +40,15 @@ func (h *Host) fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 	if err := h.needImage(ctx, parent, at, sum.Root); err != nil {
 		return nil, err
 	}
+	return h.children(ctx, parent, at, sum, req)
+}
+
+// children makes what req asks for of a point that forkPoint found.
+func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary, req ForkRequest) ([]Session, error) {
 	childMeta := parent.meta
 	childMeta.Labels = req.Labels
 	now := later(abi.NewTime(h.cfg.Now()), sum.Updated)
-	sum.Updated, sum.Forked = now, at+1
+	sum.Updated, sum.Forked, sum.Suspended = now, at+1, false
 	if sum.Open == 0 {
 		sum.Closed = at + 1
 	}
@@ -186,8 +191,8 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 			updated = e.Time
 		}
 		switch {
-		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleFork:
-			// It has the state of the point it grew from.
+		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleFork, isRest(e):
+			// It has the state of the point it stands behind.
 		case e.Kind == abi.EventExecutionStart:
 			if e.ExecutionStart == nil || e.ExecutionStart.InputCount == nil || e.Cell == nil {
 				return summary{}, fmt.Errorf("seq %d: incomplete %s: %w", rec.Seq, e.Kind, journal.ErrCorrupt)
