@@ -15,11 +15,20 @@ import (
 
 // ErrJSON reports text that is not JSON, or JSON that has no canonical form:
 // invalid UTF-8, a lone surrogate, a name that stands twice in one object, a
-// number outside a double's range, or nesting deeper than MaxDepth.
+// number outside a double's range, nesting deeper than MaxDepth, or numbers that
+// cost too much to keep.
 var ErrJSON = errors.New("invalid JSON")
 
 // MaxDepth is how deep arrays and objects may nest.
 const MaxDepth = 500
+
+// What keeping numbers may take: the longest JSON Pointer, and the pointers and
+// texts of one document together. Names that are long and numbers that are many
+// would otherwise multiply.
+const (
+	maxPointer = 4 << 10
+	maxKept    = 32 << 20
+)
 
 // Canonical returns the RFC 8785 (JCS) form of the JSON text src.
 //
@@ -50,14 +59,15 @@ type canonicalizer struct {
 	pos int
 	dst []byte
 
-	members []member  // of the objects being read, outermost first
-	ordered []byte    // where sort works
-	path    []segment // of the value being read, kept only if a number may need it
+	members []member // of the objects being read, outermost first
+	ordered []byte   // where sort works
+	pointer []byte   // to the value being read, kept only if a number may need it
 
 	// collect says to put the raw text of numbers that a double changes into
-	// lossy, which stays nil while there are none.
+	// lossy, which stays nil while there are none; held is how much it has.
 	collect bool
 	lossy   map[string]string
+	held    int
 	// restore, if set, has raw numbers to write instead of what stands there;
 	// restored counts those written.
 	restore  map[string]string
@@ -68,12 +78,6 @@ type canonicalizer struct {
 type member struct {
 	name       []byte
 	start, end int
-}
-
-// segment is one step of a JSON Pointer: a name, or else an index.
-type segment struct {
-	name  []byte
-	index int
 }
 
 func (c *canonicalizer) run() ([]byte, error) {
@@ -146,17 +150,16 @@ func (c *canonicalizer) array(depth int) error {
 		c.dst = append(c.dst, ']')
 		return nil
 	}
+	outer := len(c.pointer)
 	for i := 0; ; i++ {
 		if c.tracks() {
-			c.path = append(c.path, segment{index: i})
+			c.pointer = strconv.AppendInt(append(c.pointer, '/'), int64(i), 10)
 		}
 		c.space()
 		if err := c.value(depth + 1); err != nil {
 			return err
 		}
-		if c.tracks() {
-			c.path = c.path[:len(c.path)-1]
-		}
+		c.pointer = c.pointer[:outer]
 		c.space()
 		switch c.peek() {
 		case ',':
@@ -227,16 +230,15 @@ func (c *canonicalizer) member(depth int) error {
 	}
 	c.pos++
 	c.dst = append(c.dst, ':')
+	outer := len(c.pointer)
 	if c.tracks() {
-		c.path = append(c.path, segment{name: name})
+		c.pointer = appendPointer(c.pointer, name)
 	}
 	c.space()
 	if err := c.value(depth + 1); err != nil {
 		return err
 	}
-	if c.tracks() {
-		c.path = c.path[:len(c.path)-1]
-	}
+	c.pointer = c.pointer[:outer]
 	c.members = append(c.members, member{name, start, len(c.dst)})
 	return nil
 }
@@ -453,11 +455,24 @@ func (c *canonicalizer) number() error {
 	}
 	c.dst = append(c.dst, short...)
 	if c.collect && decimal(text) != decimal(short) {
-		if c.lossy == nil {
-			c.lossy = map[string]string{}
-		}
-		c.lossy[c.pointer()] = text
+		return c.keep(text)
 	}
+	return nil
+}
+
+// keep puts the raw text of the number being read into lossy.
+func (c *canonicalizer) keep(text string) error {
+	c.held += len(c.pointer) + len(text)
+	switch {
+	case len(c.pointer) > maxPointer:
+		return c.errorf("a double cannot hold %.40s, and a pointer to it has %d bytes, more than %d", text, len(c.pointer), maxPointer)
+	case c.held > maxKept:
+		return c.errorf("numbers that a double cannot hold take more than %d bytes to keep", maxKept)
+	}
+	if c.lossy == nil {
+		c.lossy = map[string]string{}
+	}
+	c.lossy[string(c.pointer)] = text
 	return nil
 }
 
@@ -468,10 +483,10 @@ func isSmall(raw []byte) bool {
 
 // kept is the raw text to restore at the place that is being read.
 func (c *canonicalizer) kept() (string, bool) {
-	if c.restore == nil {
+	if c.restore == nil || len(c.pointer) > maxPointer {
 		return "", false
 	}
-	kept, ok := c.restore[c.pointer()]
+	kept, ok := c.restore[string(c.pointer)]
 	return kept, ok
 }
 
@@ -522,19 +537,20 @@ func isNumber(s string) bool {
 	return c.scanNumber() && c.pos == len(s)
 }
 
-// pointer is the JSON Pointer of the value being read.
-func (c *canonicalizer) pointer() string {
-	escape := strings.NewReplacer("~", "~0", "/", "~1")
-	var b strings.Builder
-	for _, segment := range c.path {
-		b.WriteByte('/')
-		if segment.name == nil {
-			b.WriteString(strconv.Itoa(segment.index))
-		} else {
-			b.WriteString(escape.Replace(string(segment.name)))
+// appendPointer appends a name to a JSON Pointer.
+func appendPointer(pointer, name []byte) []byte {
+	pointer = append(pointer, '/')
+	for _, b := range name {
+		switch b {
+		case '~':
+			pointer = append(pointer, '~', '0')
+		case '/':
+			pointer = append(pointer, '~', '1')
+		default:
+			pointer = append(pointer, b)
 		}
 	}
-	return b.String()
+	return pointer
 }
 
 // formatDouble prints f as ECMAScript does.

@@ -267,6 +267,35 @@ func TestEncodeEventRefuses(t *testing.T) {
 	}
 }
 
+// S3: names that are long and numbers that are many do not multiply, neither in
+// what is kept of them nor in the time to find that nothing is.
+func TestS3_NumbersUnderLongNames(t *testing.T) {
+	const exact = "12345678901234567890"
+	name := func(n int) string { return strings.Repeat("n", n) }
+	for _, tt := range []struct{ args, want string }{
+		{`{"` + name(1<<20) + `":[` + strings.Repeat(exact+",", 100_000) + `1]}`, "a pointer to it has"},
+		{`{"` + name(4000) + `":[` + strings.Repeat(exact+",", 10_000) + `1]}`, "bytes to keep"},
+		{`{"` + name(4000) + `":[` + strings.Repeat(exact+",", 100) + `1]}`, ""},
+		{`{"` + name(1<<20) + `":[` + strings.Repeat("1,", 1_000_000) + `1],"z":` + exact + `}`, ""},
+	} {
+		event := toolCall(tt.args)
+		encoded, err := abi.EncodeEvent(event)
+		if tt.want != "" {
+			if !errors.Is(err, abi.ErrJSON) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%.20s: error %v, want %s", tt.args, err, tt.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := abi.DecodeEvent(encoded)
+		if err != nil || string(back.Tool.Args) != tt.args {
+			t.Errorf("%.20s came back as %.20s, %v", tt.args, back.Tool.Args, err)
+		}
+	}
+}
+
 func TestDecodeEventRefuses(t *testing.T) {
 	for src, want := range map[string]string{
 		``:                           "unexpected end",
