@@ -124,21 +124,23 @@ func session(view View, uid abi.SessionID) (Session, []segment, error) {
 }
 
 // Sessions walks all sessions of all projects, by uid, as they are when the walk
-// begins. An error is the last thing it yields.
+// begins. One that cannot be read comes with its uid alone and the error, and the
+// walk goes on; an error without a uid is the last thing it yields.
 func (j *Journal) Sessions() iter.Seq2[Session, error] {
 	return func(yield func(Session, error) bool) {
 		view := j.view()
 		defer view.Close()
 		for e, err := range view.Scan([]byte{kindMeta}, []byte{kindMeta + 1}, false) {
-			var s Session
-			if err == nil {
-				s, _, err = session(view, abi.SessionID(e.Key[1:]))
-			}
 			if err != nil {
 				yield(Session{}, fmt.Errorf("walk sessions: %w", err))
 				return
 			}
-			if !yield(s, nil) {
+			uid := abi.SessionID(e.Key[1:])
+			s, _, err := session(view, uid)
+			if err != nil {
+				s = Session{UID: uid}
+			}
+			if !yield(s, err) {
 				return
 			}
 		}

@@ -1,0 +1,66 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+func TestSessions(t *testing.T) {
+	onBoth(t, func(t *testing.T, j *Journal) {
+		var want []Session
+		for i, project := range []string{"b", "a", "b"} {
+			want = append(want, create(t, j, abi.SessionID(fmt.Sprint("s", i)), project, ""))
+		}
+		want[1].Head = extend(t, j, "s1", 3)
+		var got []Session
+		for s, err := range j.Sessions() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) == 0 {
+				create(t, j, "s9", "a", "") // too late for this walk
+			}
+			got = append(got, s)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		for range j.Sessions() {
+			break
+		}
+	})
+}
+
+// S3: what is broken of one session keeps no other one from being found.
+func TestS3_SessionsBehindABrokenOne(t *testing.T) {
+	store := newMemory()
+	j := journalOn(t, store)
+	for i := range 5 {
+		create(t, j, abi.SessionID(fmt.Sprint("s", i)), "p", "")
+	}
+	for key, value := range map[string][]byte{
+		string(metaKey("s1")): {metaVersion, 0xff},
+		string(headKey("s3")): {1, 2, 3},
+	} {
+		b := &Batch{}
+		b.Put(Entry{[]byte(key), value})
+		if err := store.Commit(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[abi.SessionID]bool{}
+	for s, err := range j.Sessions() {
+		if err != nil && !errors.Is(err, ErrCorrupt) {
+			t.Error(err)
+		}
+		got[s.UID] = err == nil
+	}
+	if diff := cmp.Diff(map[abi.SessionID]bool{"s0": true, "s1": false, "s2": true, "s3": false, "s4": true}, got); diff != "" {
+		t.Errorf("read (-want +got)\n%s", diff)
+	}
+}
