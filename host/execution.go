@@ -218,6 +218,7 @@ func (x *execution) commit(last []turn.Staged, image *journal.Image, closing fun
 	x.head = journal.Head{Seq: end.Seq, Hash: end.Hash, Fence: end.Fence}
 	x.sum = sum
 	x.stream.records(records, staged)
+	x.host.watches.committed(x.uid)
 	return nil
 }
 

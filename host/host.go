@@ -124,6 +124,7 @@ type Host struct {
 	warm    *warmCache
 	closed  bool
 	turns   sync.WaitGroup
+	watches watches
 
 	providerCalls atomic.Int64
 
@@ -188,6 +189,7 @@ func (h *Host) Close() error {
 	h.mu.Unlock()
 	h.close(ErrClosed)
 	h.turns.Wait()
+	h.watches.close()
 	h.warm.close()
 	return nil
 }

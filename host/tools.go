@@ -326,6 +326,7 @@ func (o *outsider) append(ctx context.Context, i int, blobs [][]byte, e *abi.Eve
 	if err != nil {
 		return Session{}, err
 	}
+	h.watches.committed(r.UID)
 	h.log.Info("turn can go on", "session", r.UID, "call", r.sum.Waiting[i].CallID)
 	return h.sessionNow(r.UID)
 }
