@@ -100,8 +100,10 @@ type ExecRequest struct {
 	// recorded ones win.
 	Model  string
 	Config []byte
-	// Deadline bounds the turn's wall time; 0 means the host's default.
-	Deadline time.Duration
+	// Deadline bounds the wall time of the turn, but for what its calls of models
+	// and tools take, each of which CallTimeout bounds; 0 means the host's.
+	Deadline    time.Duration
+	CallTimeout time.Duration
 	// Expect, if set, is the seq the session's head must have.
 	Expect *abi.Seq
 	// Abandon ends an open turn as CANCELED before the new one starts.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/agentcell/agentcell/host/turn"
 	"github.com/agentcell/agentcell/journal"
@@ -25,24 +26,9 @@ var errDeadline = errors.New("deadline passed")
 // up and left open to be recovered. Ending ctx cancels the turn, which then ends
 // as CANCELED.
 func (h *Host) Exec(ctx context.Context, req ExecRequest) (Execution, error) {
-	x, err := h.open(ctx, req)
-	if errors.Is(err, errParked) {
-		// Nothing it waits for is there: nothing is run, nothing written.
-		r, err := h.row(req.Session)
-		if err != nil {
-			return Execution{}, err
-		}
-		return Execution{Session: h.show(r), ID: r.sum.Execution, Waiting: r.sum.Waiting}, nil
-	}
+	end, err := h.exec(ctx, req)
 	if err != nil {
 		return Execution{}, fmt.Errorf("exec: %w", err)
-	}
-	end, err := x.run(ctx, req)
-	// The session is free before a slow observer has seen everything.
-	h.release(x)
-	x.stream.close()
-	if err != nil {
-		return Execution{}, fmt.Errorf("exec: session %s: %w", req.Session, err)
 	}
 	r, err := h.row(req.Session)
 	if err != nil {
@@ -52,49 +38,88 @@ func (h *Host) Exec(ctx context.Context, req ExecRequest) (Execution, error) {
 	return end, nil
 }
 
+func (h *Host) exec(ctx context.Context, req ExecRequest) (Execution, error) {
+	if err := checkExec(req); err != nil {
+		return Execution{}, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	x := newExecution(h, req.Session)
+	x.cancel = cancel
+	if err := h.claim(ctx, x, req.Wait); err != nil {
+		return Execution{}, err
+	}
+	end, err := h.hold(ctx, x, req)
+	x.finished(end, err)
+	// The session is free before a slow observer has seen everything.
+	h.release(x)
+	x.stream.close()
+	return end, err
+}
+
+// hold runs a turn of the session that x has.
+func (h *Host) hold(ctx context.Context, x *execution, req ExecRequest) (Execution, error) {
+	if req.Key != "" {
+		r, err := h.row(req.Session)
+		if err != nil {
+			return Execution{}, err
+		}
+		end, over, err := x.repeat(r, &req)
+		if over || err != nil {
+			return end, err
+		}
+	}
+	err := x.open(ctx, req)
+	if errors.Is(err, errParked) {
+		// Nothing it waits for is there: nothing is run, nothing written.
+		return Execution{ID: x.sum.Execution, Waiting: x.sum.Waiting}, nil
+	}
+	if err != nil {
+		return Execution{}, err
+	}
+	if err := h.enter(ctx); err != nil {
+		return Execution{}, err // nothing has run, and nothing is written
+	}
+	defer h.leave()
+	end, err := x.run(ctx, req)
+	if err != nil {
+		return Execution{}, fmt.Errorf("session %s: %w", req.Session, err)
+	}
+	return end, nil
+}
+
 // Resume recovers the open turn of a session: Exec without inputs.
 func (h *Host) Resume(ctx context.Context, uid abi.SessionID, observe func(Update)) (Execution, error) {
 	return h.Exec(ctx, ExecRequest{Session: uid, Observe: observe})
 }
 
-// open claims the session and brings it to the point where its turn can run.
-func (h *Host) open(ctx context.Context, req ExecRequest) (_ *execution, err error) {
-	if err := checkExec(req); err != nil {
-		return nil, err
-	}
-	x := &execution{host: h, uid: req.Session}
-	if err := h.claim(x); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			h.release(x)
-		}
-	}()
+// open brings the session to the point where its turn can run.
+func (x *execution) open(ctx context.Context, req ExecRequest) error {
+	h := x.host
 	r, err := h.row(req.Session)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	x.head, x.sum, x.fence = r.Head, r.sum, r.Head.Fence+1
 	if req.Expect != nil && *req.Expect != r.Head.Seq {
-		return nil, fmt.Errorf("session %s: %w: it is at seq %d, not %d", r.UID, ErrConflict, r.Head.Seq, *req.Expect)
+		return fmt.Errorf("session %s: %w: it is at seq %d, not %d", r.UID, ErrConflict, r.Head.Seq, *req.Expect)
 	}
 	waits := !req.Abandon && parked(r.sum.Waiting, h.cfg.Now())
 	switch {
 	case waits && len(req.Inputs) > 0:
-		return nil, fmt.Errorf("session %s: %w since seq %d and parked: settle what it waits for or abandon it first", r.UID, ErrOpenTurn, r.sum.Open)
+		return fmt.Errorf("session %s: %w since seq %d and parked: settle what it waits for or abandon it first", r.UID, ErrOpenTurn, r.sum.Open)
 	case waits:
-		return nil, errParked
+		return errParked
 	case r.sum.Open != 0 && len(req.Inputs) > 0 && !req.Abandon:
-		return nil, fmt.Errorf("session %s: %w since seq %d: recover or abandon it first", r.UID, ErrOpenTurn, r.sum.Open)
+		return fmt.Errorf("session %s: %w since seq %d: recover or abandon it first", r.UID, ErrOpenTurn, r.sum.Open)
 	case r.sum.Open == 0 && len(req.Inputs) == 0 && !req.Abandon:
-		return nil, fmt.Errorf("session %s: %w to recover", r.UID, ErrNothingOpen)
+		return fmt.Errorf("session %s: %w to recover", r.UID, ErrNothingOpen)
 	case r.sum.Open == 0 && len(req.Inputs) == 0:
-		return nil, fmt.Errorf("session %s: %w to abandon", r.UID, ErrNothingOpen)
+		return fmt.Errorf("session %s: %w to abandon", r.UID, ErrNothingOpen)
 	}
 	if x.module, err = h.sessionModule(ctx, r); err != nil {
-		return nil, fmt.Errorf("session %s: %w", r.UID, err)
+		return fmt.Errorf("session %s: %w", r.UID, err)
 	}
-	x.head, x.sum, x.fence = r.Head, r.sum, r.Head.Fence+1
 	x.sum.Waiting = nil
 	x.stream = newStream(h, x.uid, req.Observe)
 	if r.sum.Open != 0 {
@@ -103,10 +128,9 @@ func (h *Host) open(ctx context.Context, req ExecRequest) (_ *execution, err err
 		err = x.begin(r, req)
 	}
 	if err != nil {
-		x.stream.close()
-		return nil, fmt.Errorf("session %s: %w", r.UID, err)
+		return fmt.Errorf("session %s: %w", r.UID, err)
 	}
-	return x, nil
+	return nil
 }
 
 // MaxInputBytes bounds one input message of a turn, MaxInputs their number: the
@@ -120,8 +144,14 @@ func checkExec(req ExecRequest) error {
 	if err := CheckInputs(req.Inputs); err != nil {
 		return err
 	}
-	if req.Deadline < 0 {
-		return fmt.Errorf("%w: deadline %s", ErrInvalid, req.Deadline)
+	if req.Deadline < 0 || req.CallTimeout < 0 {
+		return fmt.Errorf("%w: deadline %s, call time-out %s", ErrInvalid, req.Deadline, req.CallTimeout)
+	}
+	if len(req.Key) > MaxKeyBytes || !utf8.ValidString(req.Key) {
+		return fmt.Errorf("%w: a key has at most %d bytes of UTF-8", ErrInvalid, MaxKeyBytes)
+	}
+	if req.Key != "" && len(req.Inputs) == 0 {
+		return fmt.Errorf("%w: a key is that of a turn with input", ErrInvalid)
 	}
 	return checkConfig(req.Config)
 }
@@ -143,28 +173,6 @@ func CheckInputs(inputs []abi.Message) error {
 		}
 	}
 	return nil
-}
-
-// claim makes x the one turn of its session that runs in this host.
-func (h *Host) claim(x *execution) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case h.closed:
-		return ErrClosed
-	case h.running[x.uid] != nil:
-		return fmt.Errorf("session %s: %w: a turn is running", x.uid, ErrBusy)
-	}
-	h.running[x.uid] = x
-	h.turns.Add(1)
-	return nil
-}
-
-func (h *Host) release(x *execution) {
-	h.mu.Lock()
-	delete(h.running, x.uid)
-	h.mu.Unlock()
-	h.turns.Done()
 }
 
 // begin stages the opening records of a new turn. They become durable with the
@@ -203,7 +211,7 @@ func (x *execution) begin(r row, req ExecRequest) error {
 		},
 		Cell: &abi.Cell{
 			Module: r.meta.Module, Rewriter: desc.Rewriter, BaseRoot: r.sum.Root,
-			Seed: seed, Limits: &limits, Model: model, Cloned: r.sum.Forked != 0,
+			Seed: seed, Limits: &limits, Model: model, Cloned: r.sum.Forked != 0, Key: req.Key,
 		},
 	}
 	staged := make([]turn.Staged, len(req.Inputs), len(req.Inputs)+2)
@@ -252,7 +260,8 @@ func (x *execution) begin(r row, req ExecRequest) error {
 		staged = slices.Insert(staged, i, s)
 	}
 	x.opening(start, response, now, grants)
-	x.sum.Open, x.sum.Execution, x.sum.Updated = x.startSeq, id, now
+	x.sum.Open, x.sum.Execution, x.sum.Updated, x.sum.Suspended = x.startSeq, id, now, false
+	x.key = req.Key
 	x.machine = turn.New(x.spec, turn.Live, nil)
 	x.stage(staged)
 	return x.fault("opened")
@@ -376,8 +385,12 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(x.host.ctx, func() { cancel(ErrClosed) })()
-	ctx, stop := context.WithTimeoutCause(ctx, deadline, errDeadline)
-	defer stop()
+	x.calls = req.CallTimeout
+	if x.calls == 0 {
+		x.calls = x.host.cfg.CallTimeout
+	}
+	x.watch = newStopwatch(deadline, func() { cancel(errDeadline) })
+	defer x.watch.pause()
 
 	inc, err := x.incarnate(ctx)
 	if err != nil && !x.recovers && ctx.Err() == nil {
@@ -473,7 +486,11 @@ func (x *execution) interrupted(ctx context.Context, err error, deadline time.Du
 // abandon ends the open turn without running it, and then, if there is input,
 // runs a new one.
 func (x *execution) abandon(ctx context.Context, req ExecRequest) (Execution, error) {
-	end, err := x.finish(turn.End{Reason: abi.ReasonAbandoned}, nil)
+	reason := abi.ReasonAbandoned
+	if x.canceling {
+		reason = abi.ReasonCanceled
+	}
+	end, err := x.finish(turn.End{Reason: reason}, nil)
 	if err != nil || len(req.Inputs) == 0 {
 		return end, err
 	}
@@ -481,11 +498,14 @@ func (x *execution) abandon(ctx context.Context, req ExecRequest) (Execution, er
 	if err != nil {
 		return Execution{}, err
 	}
-	next := &execution{host: x.host, uid: x.uid, module: x.module, stream: x.stream, head: r.Head, sum: r.sum, fence: x.fence}
+	next := &execution{
+		host: x.host, uid: x.uid, module: x.module, stream: x.stream, cancel: x.cancel, done: x.done,
+		head: r.Head, sum: r.sum, fence: x.fence,
+	}
 	if err := next.begin(r, req); err != nil {
 		return Execution{}, err
 	}
-	return next.run(ctx, ExecRequest{Deadline: req.Deadline})
+	return next.run(ctx, ExecRequest{Deadline: req.Deadline, CallTimeout: req.CallTimeout})
 }
 
 func firstOf(texts ...string) string {

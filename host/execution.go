@@ -32,6 +32,18 @@ type execution struct {
 	pages    int // that the turn has changed, once it completed
 	fence    abi.Fence
 	stream   *stream
+	key      string        // of the request that began the turn, until it is durable
+	calls    time.Duration // that a call of a model or tool may take
+	watch    *stopwatch    // of the deadline
+
+	// cancel ends the turn; nil for what is no turn. done is closed once ended and
+	// endErr are how that came out.
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	ended  Execution
+	endErr error
+	// canceling: an open turn is abandoned because it was canceled.
+	canceling bool
 
 	// appending is held over each append, so that they follow one another.
 	appending sync.Mutex
@@ -45,6 +57,16 @@ type execution struct {
 	since  time.Time // when the oldest of staged was staged
 	timer  *time.Timer
 	err    error // why nothing more can be appended
+}
+
+func newExecution(h *Host, uid abi.SessionID) *execution {
+	return &execution{host: h, uid: uid, done: make(chan struct{})}
+}
+
+// finished tells those who wait for the turn how it came out.
+func (x *execution) finished(end Execution, err error) {
+	x.ended, x.endErr = end, err
+	close(x.done)
 }
 
 var _ runtimes.Port = (*execution)(nil)
@@ -89,10 +111,12 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 				done = make(chan toolDone, abi.MaxToolCalls)
 			}
 			x.callTools(ctx, ready.Tools, done)
+			x.watch.pause()
 			select {
 			case <-ctx.Done():
 				return runtimes.Response{}, context.Cause(ctx)
 			case d := <-done:
+				x.watch.resume()
 				if ctx.Err() != nil {
 					return runtimes.Response{}, context.Cause(ctx)
 				}
@@ -194,6 +218,9 @@ func (x *execution) commit(last []turn.Staged, image *journal.Image, closing fun
 		return nil
 	}
 	a := journal.Append{Head: head, Fence: x.fence, Image: image}
+	if x.key != "" {
+		a.Marks = []journal.Mark{{Name: x.key, Seq: x.startSeq}}
+	}
 	for _, s := range staged {
 		a.Events = append(a.Events, s.Encoded)
 		a.Blobs = append(a.Blobs, s.Blobs...)
@@ -216,7 +243,7 @@ func (x *execution) commit(last []turn.Staged, image *journal.Image, closing fun
 	}
 	end := records[len(records)-1]
 	x.head = journal.Head{Seq: end.Seq, Hash: end.Hash, Fence: end.Fence}
-	x.sum = sum
+	x.sum, x.key = sum, ""
 	x.stream.records(records, staged)
 	x.host.watches.committed(x.uid)
 	return nil
@@ -364,20 +391,10 @@ func (x *execution) perform(ctx context.Context, effect *turn.Effect) (turn.Answ
 		return turn.Answer{Err: &abi.Error{Code: abi.CodeNotFound, Description: err.Error()}}, nil
 	}
 	x.host.providerCalls.Add(1)
-	type outcome struct {
-		result model.Result
-		err    error
-	}
-	// In a goroutine of its own, so that a provider that ignores its context
-	// cannot hold a canceled turn.
-	done := make(chan outcome, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				done <- outcome{err: fmt.Errorf("the provider of model %q panicked: %v", effect.Call.Model, p)}
-			}
-		}()
-		result, err := provider.Complete(ctx, model.Request{
+	x.watch.pause()
+	defer x.watch.resume()
+	result, err := within(ctx, x.calls, fmt.Sprintf("model %q", effect.Call.Model), func(ctx context.Context) (model.Result, error) {
+		return provider.Complete(ctx, model.Request{
 			Session: x.uid, Index: effect.Index, Attempt: effect.Attempt, Call: effect.Call,
 		}, func(d model.Delta) {
 			if ctx.Err() == nil {
@@ -387,17 +404,11 @@ func (x *execution) perform(ctx context.Context, effect *turn.Effect) (turn.Answ
 				})
 			}
 		})
-		done <- outcome{result, err}
-	}()
-	select {
-	case <-ctx.Done():
+	})
+	if ctx.Err() != nil {
 		return turn.Answer{}, context.Cause(ctx)
-	case o := <-done:
-		if ctx.Err() != nil {
-			return turn.Answer{}, context.Cause(ctx)
-		}
-		return answer(effect, o.result, o.err), nil
 	}
+	return answer(effect, result, err), nil
 }
 
 // answer is a provider's outcome as it is recorded.
@@ -405,7 +416,10 @@ func answer(effect *turn.Effect, r model.Result, err error) turn.Answer {
 	if err != nil {
 		code := abi.CodeUnavailable
 		var failure *model.Error
-		if errors.As(err, &failure) {
+		switch {
+		case errors.Is(err, errCallTimeout):
+			code = abi.CodeDeadlineExceeded
+		case errors.As(err, &failure):
 			code = failure.Code
 		}
 		return turn.Answer{Err: &abi.Error{Code: code, Description: err.Error()}}

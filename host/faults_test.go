@@ -283,7 +283,7 @@ func TestS3_RotConcernsOneSession(t *testing.T) {
 				_, err := r.Verify(t.Context(), host.VerifyRequest{Session: s.UID})
 				check("verify", err)
 			}
-			if diff := cmp.Diff(before, mustGet(t, r, s.UID)); diff != "" || !seen {
+			if diff := cmp.Diff(stored(before), stored(mustGet(t, r, s.UID))); diff != "" || !seen {
 				t.Errorf("the row was read: %t; the session changed: %s", seen, diff)
 			}
 			if got := r.exec(other.UID, "three"); got[1] != "0003" {

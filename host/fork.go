@@ -192,7 +192,7 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 			updated = e.Time
 		}
 		switch {
-		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleFork:
+		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleFork, isRest(e):
 			// It has the state of the point it stands behind.
 		case e.Kind == abi.EventExecutionStart:
 			if e.ExecutionStart == nil || e.ExecutionStart.InputCount == nil || e.Cell == nil {

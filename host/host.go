@@ -39,7 +39,8 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrAmbiguous: several sessions match.
 	ErrAmbiguous = errors.New("ambiguous session")
-	// ErrBusy: a turn of this session is running in this host.
+	// ErrBusy: a turn of this session is running in this host, and it was not
+	// asked to wait, or too many wait already.
 	ErrBusy = errors.New("session busy")
 	// ErrConflict: the session is not at the seq the caller expected, or another
 	// writer took it over.
@@ -62,8 +63,13 @@ var (
 // DefaultProject is the project of a session that names none.
 const DefaultProject = "default"
 
-// DefaultDeadline bounds the wall time of a turn that names no deadline.
-const DefaultDeadline = 10 * time.Minute
+// What bounds a host where its Config says nothing.
+const (
+	DefaultDeadline    = 10 * time.Minute
+	DefaultCallTimeout = 10 * time.Minute
+	DefaultMaxTurns    = 1024
+	DefaultMaxQueue    = 64
+)
 
 // FlushDelay is the longest that a staged record stays volatile while its turn
 // goes on (see docs/turn.md).
@@ -91,8 +97,19 @@ type Config struct {
 
 	// Limits bound a turn; the zero value means abi.DefaultLimits.
 	Limits abi.Limits
-	// Deadline bounds a turn's wall time; 0 means DefaultDeadline.
-	Deadline time.Duration
+	// Deadline bounds the wall time of a turn, but for the time its calls of
+	// models and tools take, which CallTimeout bounds one by one; 0 means
+	// DefaultDeadline and DefaultCallTimeout.
+	Deadline    time.Duration
+	CallTimeout time.Duration
+	// MaxTurns is how many turns may run at once, on this host; those beyond it
+	// wait. 0 means DefaultMaxTurns.
+	MaxTurns int
+	// MaxQueue is how many turns may wait for one session (ExecRequest.Wait); 0
+	// means DefaultMaxQueue.
+	MaxQueue int
+	// Warm bounds the cells that are kept for the next turn.
+	Warm WarmLimits
 	// FlushDelay is the longest a staged record stays volatile while its turn
 	// goes on: 0 means the constant FlushDelay, a negative value turns the
 	// background flush off.
@@ -117,8 +134,10 @@ type Host struct {
 	ctx   context.Context // ends with the host
 	close context.CancelCauseFunc
 
+	room chan struct{} // as many as there are running turns
+
 	mu      sync.Mutex
-	running map[abi.SessionID]*execution
+	claims  claims
 	modules map[abi.Digest]*module
 	images  *imageCache
 	warm    *warmCache
@@ -144,6 +163,9 @@ func New(cfg Config) (*Host, error) {
 	case cfg.Models[cfg.DefaultModel] == nil:
 		return nil, fmt.Errorf("new host: %w: the default model %q has no provider", ErrInvalid, cfg.DefaultModel)
 	}
+	if cfg.MaxTurns < 0 || cfg.MaxQueue < 0 || cfg.CallTimeout < 0 || cfg.Deadline < 0 {
+		return nil, fmt.Errorf("new host: %w: a bound below zero", ErrInvalid)
+	}
 	for name, t := range cfg.Tools {
 		if err := t.Check(); err != nil {
 			return nil, fmt.Errorf("new host: %w: tool %q: %w", ErrInvalid, name, err)
@@ -157,6 +179,15 @@ func New(cfg Config) (*Host, error) {
 	}
 	if cfg.Deadline == 0 {
 		cfg.Deadline = DefaultDeadline
+	}
+	if cfg.CallTimeout == 0 {
+		cfg.CallTimeout = DefaultCallTimeout
+	}
+	if cfg.MaxTurns == 0 {
+		cfg.MaxTurns = DefaultMaxTurns
+	}
+	if cfg.MaxQueue == 0 {
+		cfg.MaxQueue = DefaultMaxQueue
 	}
 	if cfg.FlushDelay == 0 {
 		cfg.FlushDelay = FlushDelay
@@ -174,10 +205,11 @@ func New(cfg Config) (*Host, error) {
 	return &Host{
 		cfg: cfg, journal: cfg.Journal, log: cfg.Log,
 		ctx: ctx, close: stop,
-		running: map[abi.SessionID]*execution{},
+		room:    make(chan struct{}, cfg.MaxTurns),
+		claims:  newClaims(),
 		modules: map[abi.Digest]*module{},
 		images:  newImageCache(256),
-		warm:    newWarmCache(cfg.Log),
+		warm:    newWarmCache(cfg.Warm, cfg.Log),
 	}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -241,6 +242,16 @@ func (c *imageCache) put(im *journal.Image) {
 	}
 	c.images[im.Root()] = im
 	c.order = append(c.order, im.Root())
+}
+
+func (c *imageCache) drop(root abi.Digest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.images[root]; ok {
+		delete(c.images, root)
+		i := slices.Index(c.order, root)
+		c.order = slices.Delete(c.order, i, i+1)
+	}
 }
 
 // Inspection is what a host knows of a harness before any session uses it.

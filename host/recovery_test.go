@@ -290,7 +290,7 @@ func TestM2_ShortageIsNoOutcome(t *testing.T) {
 	if _, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: say("two")}); !errors.Is(err, runtimes.ErrShortage) {
 		t.Errorf("got %v", err)
 	}
-	if diff := cmp.Diff(before, mustGet(t, r, s.UID)); diff != "" {
+	if diff := cmp.Diff(stored(before), stored(mustGet(t, r, s.UID))); diff != "" {
 		t.Errorf("a turn that could not begin changed the session: %s", diff)
 	}
 	// None in mid-turn: it stays open.

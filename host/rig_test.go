@@ -139,6 +139,10 @@ type rig struct {
 	def      string
 	flush    time.Duration
 	limits   abi.Limits
+	turns    int // at once; 0: the default
+	queue    int // for one session; 0: the default
+	turns    int // at once; 0: the default
+	queue    int // for one session; 0: the default
 	tools    map[string]tool.Tool
 	now      func() time.Time // nil: the machine's
 	still    bool             // clock and randomness stand still
@@ -169,7 +173,7 @@ func (r *rig) open() *rig {
 	r.t.Helper()
 	cfg := host.Config{
 		Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
-		Tools: r.tools, Now: r.now,
+		Tools: r.tools, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
 	}
 	if r.still {
 		at := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)

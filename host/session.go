@@ -80,10 +80,7 @@ func (h *Host) row(uid abi.SessionID) (row, error) {
 // show is the session as callers see it. Whether a turn runs is asked of this
 // host, never of the store: no ghost of a dead process is ever RUNNING.
 func (h *Host) show(r row) Session {
-	h.mu.Lock()
-	_, running := h.running[r.UID]
-	h.mu.Unlock()
-	return h.state(r, running)
+	return h.state(r, h.claimed(r.UID) != nil)
 }
 
 func (h *Host) state(r row, running bool) Session {

@@ -123,20 +123,10 @@ type toolDone struct {
 	outcome turn.ToolOutcome
 }
 
-// callTools performs calls side by side, each in a goroutine of its own, so that
-// an executor that ignores its context cannot hold a canceled turn.
+// callTools performs calls side by side.
 func (x *execution) callTools(ctx context.Context, effects []turn.ToolEffect, done chan<- toolDone) {
 	for _, e := range effects {
-		go func() {
-			d := toolDone{id: e.Call.ID}
-			defer func() {
-				if p := recover(); p != nil {
-					d.outcome = turn.ToolOutcome{Err: fmt.Errorf("tool %q panicked: %v", e.Call.Tool, p)}
-				}
-				done <- d
-			}()
-			d.outcome = x.callTool(ctx, e.Call)
-		}()
+		go func() { done <- toolDone{id: e.Call.ID, outcome: x.callTool(ctx, e.Call)} }()
 	}
 }
 
@@ -145,7 +135,9 @@ func (x *execution) callTool(ctx context.Context, call abi.ToolCall) turn.ToolOu
 	if !ok {
 		return turn.ToolOutcome{Err: fmt.Errorf("tool %q: %w on this host", call.Tool, ErrNotFound)}
 	}
-	result, err := t.Executor.Call(ctx, tool.Call{Session: x.uid, Execution: x.spec.Execution, ToolCall: call})
+	result, err := within(ctx, x.calls, fmt.Sprintf("tool %q", call.Tool), func(ctx context.Context) (abi.ToolResult, error) {
+		return t.Executor.Call(ctx, tool.Call{Session: x.uid, Execution: x.spec.Execution, ToolCall: call})
+	})
 	if err != nil {
 		return turn.ToolOutcome{Err: err}
 	}
@@ -179,7 +171,7 @@ func (h *Host) Decide(ctx context.Context, req DecideRequest) (Session, error) {
 }
 
 func (h *Host) decide(ctx context.Context, req DecideRequest) (Session, error) {
-	o, err := h.outside(req.Session)
+	o, err := h.outside(ctx, req.Session)
 	if err != nil {
 		return Session{}, err
 	}
@@ -240,7 +232,7 @@ func (h *Host) signal(ctx context.Context, uid abi.SessionID, name string, paylo
 			return Session{}, fmt.Errorf("%w: payload: %w", ErrInvalid, err)
 		}
 	}
-	o, err := h.outside(uid)
+	o, err := h.outside(ctx, uid)
 	if err != nil {
 		return Session{}, err
 	}
@@ -264,9 +256,9 @@ type outsider struct {
 	r row
 }
 
-func (h *Host) outside(uid abi.SessionID) (*outsider, error) {
-	x := &execution{host: h, uid: uid}
-	if err := h.claim(x); err != nil {
+func (h *Host) outside(ctx context.Context, uid abi.SessionID) (*outsider, error) {
+	x := newExecution(h, uid)
+	if err := h.claim(ctx, x, false); err != nil {
 		return nil, err
 	}
 	r, err := h.row(uid)

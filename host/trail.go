@@ -49,6 +49,11 @@ func (t *trail) event(seq abi.Seq, e *abi.Event) error {
 		return t.create(e.Cell)
 	case life == abi.LifecycleFork:
 		return t.fork(seq, e.Cell)
+	case isRest(e):
+		if t.sum.Open != 0 {
+			return fmt.Errorf("%s stands in the turn of seq %d", life, t.sum.Open)
+		}
+		t.sum.Closed, t.sum.Suspended = seq, life == abi.LifecycleSuspend
 	case e.Kind == abi.EventExecutionStart:
 		switch {
 		case t.sum.Open != 0:
@@ -57,6 +62,7 @@ func (t *trail) event(seq abi.Seq, e *abi.Event) error {
 			return fmt.Errorf("a turn begins from image %s, the one before led to %s", e.Cell.BaseRoot.Short(), t.sum.Root.Short())
 		}
 		t.sum.Open, t.sum.Execution, t.cloned = seq, e.ExecutionID, e.Cell.Cloned
+		t.sum.Suspended = false
 		t.tail = nil
 	case e.Kind == abi.EventEnd:
 		t.tail = nil
@@ -101,7 +107,7 @@ func (t *trail) fork(seq abi.Seq, c *abi.Cell) error {
 		return errors.New("a fork that does not stand behind the record it grew from")
 	}
 	t.origin = *c
-	t.sum.Forked = seq
+	t.sum.Forked, t.sum.Suspended = seq, false
 	if t.sum.Open == 0 {
 		t.sum.Closed = seq
 	}

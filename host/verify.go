@@ -136,6 +136,8 @@ func (c *checker) summary() error {
 		switch {
 		case sum.Open != 0 && (e.Kind != abi.EventExecutionStart || e.ExecutionID != sum.Execution):
 			return wrong(seq, fmt.Sprintf("turn %s is open", sum.Execution))
+		case sum.Open == 0 && sum.Suspended != (isRest(e) && e.Lifecycle.Kind == abi.LifecycleSuspend):
+			return wrong(seq, fmt.Sprintf("suspended is %t", sum.Suspended))
 		case e.Kind == abi.EventEnd && (endRoot(c.row.meta, e.Cell.Root) != sum.Root || int64(e.Cell.Turn) != sum.Turns || int64(e.Cell.ModelCalls) != sum.ModelCalls):
 			return wrong(seq, fmt.Sprintf("turn %d reached root %s", sum.Turns, sum.Root.Short()))
 		}

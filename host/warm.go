@@ -11,20 +11,34 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-// What warm incarnations may take.
-const (
-	// warmFor is how long one is kept for the next turn.
-	warmFor = 5 * time.Second
-	// maxWarm bounds how many there are, maxWarmBytes their memory.
-	maxWarm      = 64
-	maxWarmBytes = 1 << 30
-)
+// WarmLimits bound the incarnations that are kept for the next turn. The one that
+// has waited longest goes first. A zero field means its default; a negative Count
+// that none are kept.
+type WarmLimits struct {
+	For   time.Duration // how long one is kept; 5 s
+	Count int           // how many are kept; 64
+	Bytes uint64        // of their memories together; 1 GiB
+}
+
+func (l WarmLimits) orDefault() WarmLimits {
+	if l.For == 0 {
+		l.For = 5 * time.Second
+	}
+	if l.Count == 0 {
+		l.Count = 64
+	}
+	if l.Bytes == 0 {
+		l.Bytes = 1 << 30
+	}
+	return l
+}
 
 // warmCache keeps incarnations that have completed a turn. A turn that begins from
 // the image which such a one is in the state of needs no restoring, whosever turn
 // it is: there is nothing in an incarnation that its root does not cover (M1).
 type warmCache struct {
-	log *slog.Logger
+	limits WarmLimits
+	log    *slog.Logger
 
 	mu     sync.Mutex
 	kept   map[warmKey]*warm
@@ -43,8 +57,8 @@ type warm struct {
 	timer *time.Timer
 }
 
-func newWarmCache(log *slog.Logger) *warmCache {
-	return &warmCache{log: log, kept: map[warmKey]*warm{}}
+func newWarmCache(l WarmLimits, log *slog.Logger) *warmCache {
+	return &warmCache{limits: l.orDefault(), log: log, kept: map[warmKey]*warm{}}
 }
 
 // take gives an incarnation in that state, nil if there is none. It is the
@@ -78,9 +92,9 @@ func (c *warmCache) put(key warmKey, inc runtimes.Incarnation, size uint64) {
 		c.kept[w.key] = w
 		c.order = append(c.order, w)
 		c.bytes += size
-		w.timer = time.AfterFunc(warmFor, func() { c.expire(w) })
+		w.timer = time.AfterFunc(c.limits.For, func() { c.expire(w) })
 	}
-	for len(c.order) > maxWarm || c.bytes > maxWarmBytes {
+	for len(c.order) > 0 && (len(c.order) > c.limits.Count || c.bytes > c.limits.Bytes) {
 		surplus = append(surplus, c.order[0].inc)
 		c.remove(c.order[0])
 	}
@@ -95,6 +109,13 @@ func (c *warmCache) remove(w *warm) {
 	i := slices.Index(c.order, w)
 	c.order = slices.Delete(c.order, i, i+1)
 	c.bytes -= w.size
+}
+
+// drop stops the incarnation in that state, if there is one.
+func (c *warmCache) drop(key warmKey) {
+	if inc := c.take(key); inc != nil {
+		c.stop(inc)
+	}
 }
 
 // expire stops w unless it was taken.

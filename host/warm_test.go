@@ -25,7 +25,7 @@ func (i *idle) Stop(context.Context) error {
 func TestWarmCache(t *testing.T) {
 	key := func(i int) warmKey { return warmKey{root: abi.DigestOf([]byte{byte(i)})} }
 	synctest.Test(t, func(t *testing.T) {
-		c := newWarmCache(slog.New(slog.DiscardHandler))
+		c := newWarmCache(WarmLimits{}, slog.New(slog.DiscardHandler))
 		var all []*idle
 		put := func(i int, size uint64) *idle {
 			in := new(idle)
@@ -40,24 +40,24 @@ func TestWarmCache(t *testing.T) {
 		if c.take(key(2)) != nil || c.take(key(1)) != first || c.take(key(1)) != nil {
 			t.Error("what is taken is not what was put, or was taken twice")
 		}
-		time.Sleep(2 * warmFor)
+		time.Sleep(2 * c.limits.For)
 		if first.stops != 0 {
 			t.Error("stopped after it was taken")
 		}
 		late := put(3, 10)
-		time.Sleep(2 * warmFor)
+		time.Sleep(2 * c.limits.For)
 		synctest.Wait()
 		if late.stops != 1 || c.take(key(3)) != nil {
 			t.Error("not stopped after its time")
 		}
-		big := put(4, maxWarmBytes-5)
+		big := put(4, c.limits.Bytes-5)
 		if put(5, 10); big.stops != 1 || c.bytes != 10 {
 			t.Errorf("%d bytes are kept", c.bytes)
 		}
-		for i := range 2 * maxWarm {
+		for i := range 2 * c.limits.Count {
 			put(10+i, 10)
 		}
-		if len(c.order) != maxWarm || len(c.kept) != maxWarm || c.take(key(10+2*maxWarm-1)) == nil {
+		if len(c.order) != c.limits.Count || len(c.kept) != c.limits.Count || c.take(key(10+2*c.limits.Count-1)) == nil {
 			t.Errorf("%d are kept", len(c.order))
 		}
 		c.close()

@@ -137,6 +137,9 @@ type Cell struct {
 	// Cloned, in EXECUTION_START: agent_cloned runs first.
 	Cloned bool `json:"cloned,omitempty"`
 
+	// Key, in EXECUTION_START: the idempotency key of the request.
+	Key string `json:"key,omitempty"`
+
 	// Tools, in EXECUTION_START: the blob of the tools granted to the turn.
 	Tools Digest `json:"tools,omitzero"`
 

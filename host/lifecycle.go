@@ -1,0 +1,135 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// errCanceled is the cause of a turn's context that Cancel ended.
+var errCanceled = errors.New("canceled")
+
+// Cancel ends the session's turn as CANCELED and returns when it has ended, with
+// how: a turn that was about to end by itself may have. One that is open and does not run,
+// interrupted or parked, ends without running. Effects under way are recorded by
+// their on_crash rule. Memory is as before the turn. No turn at all is
+// ErrNothingOpen.
+func (h *Host) Cancel(ctx context.Context, uid abi.SessionID) (Execution, error) {
+	end, err := h.cancel(ctx, uid)
+	if err != nil {
+		return Execution{}, fmt.Errorf("cancel: session %s: %w", uid, err)
+	}
+	r, err := h.row(uid)
+	if err != nil {
+		return Execution{}, err
+	}
+	end.Session = h.show(r)
+	return end, nil
+}
+
+func (h *Host) cancel(ctx context.Context, uid abi.SessionID) (Execution, error) {
+	if x := h.claimed(uid); x != nil && x.cancel != nil {
+		x.cancel(errCanceled)
+		select {
+		case <-x.done:
+		case <-ctx.Done():
+			return Execution{}, context.Cause(ctx)
+		}
+		// A turn that had not begun, or was given up, has ended nothing: what the
+		// record has open is then canceled like any other.
+		if x.endErr == nil && x.ended.State != "" {
+			return x.ended, nil
+		}
+	}
+	x := newExecution(h, uid)
+	x.canceling = true
+	if err := h.claim(ctx, x, true); err != nil {
+		return Execution{}, err
+	}
+	defer h.release(x)
+	req := ExecRequest{Session: uid, Abandon: true}
+	if err := x.open(ctx, req); err != nil {
+		return Execution{}, err
+	}
+	return x.run(ctx, req)
+}
+
+// Suspend puts a session to rest between turns: nothing of it stays in memory, and
+// LIFECYCLE_SUSPEND records it. The next turn goes on as ever; Wake without one.
+// Suspending again changes nothing. It is ErrBusy while a turn runs,
+// ErrOpenTurn while one is open, which holds no memory anyway, and ErrConflict
+// for a session that has never run.
+func (h *Host) Suspend(ctx context.Context, uid abi.SessionID) (Session, error) {
+	s, err := h.rest(ctx, uid, abi.LifecycleSuspend)
+	if err != nil {
+		return Session{}, fmt.Errorf("suspend: session %s: %w", uid, err)
+	}
+	return s, nil
+}
+
+// Wake ends a session's rest without a turn, which LIFECYCLE_RESUME records. One
+// that is awake stays as it is.
+func (h *Host) Wake(ctx context.Context, uid abi.SessionID) (Session, error) {
+	s, err := h.rest(ctx, uid, abi.LifecycleResume)
+	if err != nil {
+		return Session{}, fmt.Errorf("wake: session %s: %w", uid, err)
+	}
+	return s, nil
+}
+
+func (h *Host) rest(ctx context.Context, uid abi.SessionID, kind abi.LifecycleKind) (Session, error) {
+	o, err := h.outside(ctx, uid)
+	if err != nil {
+		return Session{}, err
+	}
+	defer o.done()
+	r := o.r
+	suspend := kind == abi.LifecycleSuspend
+	switch {
+	case r.sum.Open != 0:
+		return Session{}, fmt.Errorf("%w since seq %d: recover, cancel or abandon it first", ErrOpenTurn, r.sum.Open)
+	case r.Head.Seq == 0:
+		return Session{}, fmt.Errorf("%w: it has never run", ErrConflict)
+	case r.sum.Suspended == suspend:
+		return h.state(r, false), nil
+	}
+	e := &abi.Event{
+		Kind: abi.EventLifecycle, Time: later(o.x.now(), r.sum.Updated), SchemaVersion: abi.SchemaVersion,
+		Lifecycle: &abi.Lifecycle{Kind: kind},
+	}
+	encoded, err := abi.EncodeEvent(e)
+	if err != nil {
+		return Session{}, err
+	}
+	sum := r.sum
+	sum.Updated, sum.Suspended, sum.Closed = e.Time, suspend, r.Head.Seq+1
+	_, err = h.journal.Append(ctx, uid, journal.Append{
+		Head: r.Head, Fence: r.Head.Fence + 1, Events: [][]byte{encoded}, Summary: mustJSON(sum),
+	})
+	if errors.Is(err, journal.ErrConflict) || errors.Is(err, journal.ErrFenced) {
+		err = fmt.Errorf("%w: %w", ErrConflict, err)
+	}
+	if err != nil {
+		return Session{}, err
+	}
+	h.watches.committed(uid)
+	if suspend {
+		h.warm.drop(warmKey{r.meta.Module, r.sum.Root})
+		h.images.drop(r.sum.Root)
+	}
+	h.log.Info("session "+map[bool]string{true: "suspended", false: "woken"}[suspend], "session", uid)
+	return h.sessionNow(uid)
+}
+
+// isRest reports whether a record is that of Suspend or Wake. A RESUME with a call
+// is the start of an approved one.
+func isRest(e *abi.Event) bool {
+	if e.Kind != abi.EventLifecycle || e.Lifecycle == nil {
+		return false
+	}
+	k := e.Lifecycle.Kind
+	return k == abi.LifecycleSuspend || k == abi.LifecycleResume && (e.Cell == nil || e.Cell.CallID == "")
+}
