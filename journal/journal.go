@@ -36,7 +36,8 @@ var (
 	// ErrPoisoned: a sync failed, so what is on disk is unknown. The journal
 	// refuses writes until it is opened again.
 	ErrPoisoned = errors.New("a sync failed; reopen the journal")
-	// ErrLocked: another process has the directory open.
+	// ErrLocked: another process has the directory open; the error is a
+	// *LockedError.
 	ErrLocked = errors.New("in use by another process")
 	// ErrReadOnly: the directory cannot be written.
 	ErrReadOnly = errors.New("read-only directory")

@@ -16,12 +16,27 @@ import (
 // when the process ends, however it ends.
 const lockName = "agentcell.lock"
 
-// holder is what the lock file says.
-type holder struct {
+// Holder is a process that has a journal's directory open, as the lock file says
+// it. Command is its name and, if that is a plain word, its first argument.
+type Holder struct {
 	PID     int       `json:"pid"`
 	Command string    `json:"command"`
 	Since   time.Time `json:"since"`
 }
+
+// LockedError is ErrLocked with the process that has the directory open; the zero
+// Holder where the lock file does not say.
+type LockedError struct{ Holder }
+
+func (e *LockedError) Error() string {
+	const advice = "wait for it or use another --data"
+	if e.PID == 0 {
+		return fmt.Sprintf("%v: %s", ErrLocked, advice)
+	}
+	return fmt.Sprintf("%v: process %d (%s) since %s: %s", ErrLocked, e.PID, e.Command, e.Since.Format(time.RFC3339), advice)
+}
+
+func (e *LockedError) Unwrap() error { return ErrLocked }
 
 // lockPoll is how often a lock is tried while waiting for it.
 const lockPoll = 20 * time.Millisecond
@@ -53,19 +68,18 @@ func lockDir(dir string, wait time.Duration) (*os.File, error) {
 }
 
 func heldError(f *os.File) error {
-	var h holder
+	var h Holder
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
 	if err != nil || json.Unmarshal(text, &h) != nil {
-		return fmt.Errorf("%w: wait for it or use another --data", ErrLocked)
+		h = Holder{}
 	}
-	return fmt.Errorf("%w: process %d (%s) since %s: wait for it or use another --data",
-		ErrLocked, h.PID, h.Command, h.Since.Format(time.RFC3339))
+	return &LockedError{h}
 }
 
 // writeHolder replaces the content of the locked file f. It stays when the lock
 // is dropped, and means nothing then.
 func writeHolder(f *os.File) error {
-	text, err := json.Marshal(holder{
+	text, err := json.Marshal(Holder{
 		PID:     os.Getpid(),
 		Command: command(os.Args),
 		Since:   time.Now().UTC().Truncate(time.Second),
