@@ -141,8 +141,6 @@ type rig struct {
 	limits   abi.Limits
 	turns    int // at once; 0: the default
 	queue    int // for one session; 0: the default
-	turns    int // at once; 0: the default
-	queue    int // for one session; 0: the default
 	tools    map[string]tool.Tool
 	now      func() time.Time // nil: the machine's
 	still    bool             // clock and randomness stand still
