@@ -172,7 +172,10 @@ func newAwaitingJSON(s host.Session, waits []waitJSON) sessionJSON {
 // stateText is a session's state in a word, and for a parked turn in a second
 // one what for.
 func stateText(s host.Session) string {
-	if s.State != host.ExecAwaiting {
+	switch {
+	case s.Suspended:
+		return string(s.State) + " suspended"
+	case s.State != host.ExecAwaiting:
 		return string(s.State)
 	}
 	what := "time"

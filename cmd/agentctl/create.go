@@ -17,9 +17,14 @@ func newCreateCommand(a *app) *cobra.Command {
 		Use:   "create [--harness NAME|FILE] [--name N]",
 		Short: "Make a session without running a turn",
 		Long: `create makes a session and prints its uid. The harness is kept in the store, and
-the session is pinned to it. Its first turn comes with agentctl exec --session.`,
+the session is pinned to it. Its first turn comes with agentctl exec --session.
+
+A --limit bounds what each turn of the session may take: memory, output (of a turn) and
+request (the largest) in bytes or with KiB, MiB or GiB; fuel in units; depth in call
+frames; effects in calls. What is not named is as agentctl has it, which is also the most.`,
 		Example: `  agentctl create
-  agentctl create --harness chat --name tutor --config '{"system":"be brief"}'`,
+  agentctl create --harness chat --name tutor --config '{"system":"be brief"}'
+  agentctl create --name guest --label team=search --limit memory=64MiB --limit effects=50`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCreate(cmd.Context(), a, opts) },
 	}

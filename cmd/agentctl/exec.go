@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,8 @@ type newSessionFlags struct {
 	name    string
 	model   string
 	config  string
+	labels  map[string]string
+	limits  abi.Limits
 }
 
 func (n *newSessionFlags) add(cmd *cobra.Command) {
@@ -26,6 +29,10 @@ func (n *newSessionFlags) add(cmd *cobra.Command) {
 	f.Var(text(&n.name, ""), "name", "name `N` of a new session, unique in its project")
 	f.Var(text(&n.model, ""), "model", "model `M` for calls that name none (default: the session's, or echo)")
 	f.Var(text(&n.config, ""), "config", "the harness's config: `JSON` or @file")
+	f.Var(labelsFlag{labels: &n.labels}, "label", "label `KEY=VALUE` of a new session, by which list finds it; may be given several times")
+	f.Var(limitsFlag{&n.limits}, "limit", "bound `NAME=VALUE` of each turn of a new session: "+strings.Join(limitNames(), ", "))
+	// It fails for a flag that is not there.
+	_ = cmd.RegisterFlagCompletionFunc("limit", limitWords)
 }
 
 // request is the CreateRequest of the flags. Its harness may want to be completed.
@@ -38,7 +45,10 @@ func (n *newSessionFlags) request(ctx context.Context, a *app) (host.CreateReque
 	if err != nil {
 		return host.CreateRequest{}, err
 	}
-	return host.CreateRequest{Project: a.project, Name: n.name, Harness: harness, Model: n.model, Config: config}, nil
+	return host.CreateRequest{
+		Project: a.project, Name: n.name, Harness: harness, Model: n.model, Config: config,
+		Labels: n.labels, Limits: n.limits,
+	}, nil
 }
 
 type execOptions struct {
@@ -71,8 +81,8 @@ answers the session's n-th call: {"text","chunks","delay_ms","error","hang","usa
 A turn that waits for a decision, a time or a signal is parked: the session is AWAITING,
 nothing is held, and exec ends with exit code 8 and says what ends the wait.
 
---name and --harness are for a new session; an existing one keeps its own. --model
-and --config are kept with a new session and else hold for this turn only.
+--name, --harness, --label and --limit are for a new session; an existing one keeps its
+own. --model and --config are kept with a new session and else hold for this turn only.
 
 Ctrl-C cancels the turn, which ends CANCELED. A second one leaves at once: the
 session is INTERRUPTED and can be resumed.`,
@@ -112,6 +122,8 @@ func (o *execOptions) check() error {
 		return usagef("--name only names a new session; leave --name or --session out")
 	case o.session != "" && given("harness"):
 		return usagef("a session keeps the harness it was made with; leave --harness or --session out")
+	case o.session != "" && (given("label") || given("limit")):
+		return usagef("a session keeps the labels and limits it was made with; leave --label and --limit or --session out")
 	case o.session == "" && !given("input"):
 		return usagef("no input: give --input a text, - for stdin, or @file; to recover an interrupted turn, name its --session")
 	case o.session == "" && (given("expect-seq") || o.abandon):

@@ -18,24 +18,25 @@ type forkOptions struct {
 	at      int64
 	count   int
 	names   []string // as given, each a list
+	labels  map[string]string
 	given   func(flag string) bool
 }
 
 func newForkCommand(a *app) *cobra.Command {
 	var opts forkOptions
 	cmd := &cobra.Command{
-		Use:   "fork --session S [--at N] [--count K] [--names a,b]",
+		Use:   "fork --session S [--at N] [--count K] [--names a,b] [--label KEY=VALUE]",
 		Short: "Make children that go on from one point of a session",
 		Long: `fork makes children of a session. Each goes on by itself from the record at --at,
 with the memory the session had there; the parent stays as it is and may even be
 running. Without --at the point is the head, or the last closed point while a turn is
-open; it is named on stderr.
+open; it is named on stderr. The labels of children are those of --label alone.
 
 A point inside a turn leaves that turn open in the children: exec without --input runs
 it over the record up to there, calls no model for what is recorded, and goes on live.
 Of a turn that is parked there, each child waits, and is decided on, by itself.`,
 		Example: `  agentctl fork --session demo
-  agentctl fork demo --count 2 --names left,right
+  agentctl fork demo --count 2 --names left,right --label try=2
   agentctl fork demo --at 5`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.given = cmd.Flags().Changed
@@ -47,6 +48,7 @@ Of a turn that is parked there, each child waits, and is decided on, by itself.`
 	f.Int64Var(&opts.at, "at", 0, "fork at seq `N` (default: the last closed point)")
 	f.IntVar(&opts.count, "count", 1, fmt.Sprintf("make `K` children, at most %d", host.MaxForkCount))
 	f.StringArrayVar(&opts.names, "names", nil, "names of the children, as many as there are: `a,b`")
+	f.Var(labelsFlag{labels: &opts.labels}, "label", "label `KEY=VALUE` of the children; may be given several times")
 	return cmd
 }
 
@@ -73,7 +75,7 @@ func (o *forkOptions) request() (host.ForkRequest, error) {
 	case len(slices.Compact(sorted)) != len(names):
 		return host.ForkRequest{}, usagef("--names has a name twice; names are unique in a project")
 	}
-	return host.ForkRequest{At: abi.Seq(o.at), Count: count, Names: names}, nil
+	return host.ForkRequest{At: abi.Seq(o.at), Count: count, Names: names, Labels: o.labels}, nil
 }
 
 func runFork(ctx context.Context, a *app, opts forkOptions) error {

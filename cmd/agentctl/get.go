@@ -22,6 +22,10 @@ COMPLETED, FAILED or CANCELED after one, RUNNING while a turn runs, and INTERRUP
 when a turn is open that no process runs: agentctl resume takes it up. AWAITING is a turn
 that is parked; awaiting says for what.
 
+compute is what of it is in memory: NONE before it has run, LIVE while a turn runs, WARM
+or COLD between turns; suspended says that it was put to rest. limits are those it was
+made with.
+
 head is the last record, closed the last point to fork at, and root the hash of the
 memory that the next turn begins with: that of the last END for a harness that keeps
 its memory, of a fresh instance for one that does not.`,
@@ -77,7 +81,9 @@ func sessionFacts(s host.Session) []fact {
 		{"session", string(s.UID)},
 		{"name", s.Name},
 		{"project", s.Project},
+		{"labels", labelsText(s.Labels)},
 		{"state", state},
+		{"compute", computeText(s)},
 		{"execution", string(s.Execution)},
 		{"turns", fmt.Sprint(s.Turns)},
 		{"head", head},
@@ -90,9 +96,18 @@ func sessionFacts(s host.Session) []fact {
 		{"memory", memory},
 		{"model", s.Model},
 		{"config", string(s.Config)},
+		{"limits", limitsText(s.Limits)},
 		{"created", s.Created.UTC().Format(timeFormat)},
 		{"updated", s.Updated.UTC().Format(timeFormat)},
 	}
+}
+
+// computeText is what of a session is in memory, and whether by a person's wish.
+func computeText(s host.Session) string {
+	if s.Suspended {
+		return string(s.Compute) + ", suspended"
+	}
+	return string(s.Compute)
 }
 
 // waitFacts are what a session waits for.

@@ -50,38 +50,42 @@ func newDeltaJSON(d host.Delta) deltaJSON {
 }
 
 type sessionJSON struct {
-	Session   abi.SessionID   `json:"session"`
-	Seq       int64           `json:"seq"`
-	Time      abi.Time        `json:"time"`
-	Project   string          `json:"project"`
-	Name      string          `json:"name,omitempty"`
-	State     host.ExecState  `json:"state"`
-	Reason    abi.EndReason   `json:"reason,omitempty"`
-	Execution abi.ExecutionID `json:"execution,omitempty"`
-	Harness   string          `json:"harness"`
-	Module    abi.Digest      `json:"module"`
-	Runtime   string          `json:"runtime"`
-	Memory    bool            `json:"holds_memory"`
-	Model     string          `json:"model,omitempty"`
-	Config    json.RawMessage `json:"config,omitempty"`
-	Created   abi.Time        `json:"created"`
-	Turns     int64           `json:"turns"`
-	Closed    int64           `json:"closed_seq"`
-	Fence     int64           `json:"fence"`
-	Head      abi.Digest      `json:"head"`
-	Root      abi.Digest      `json:"root"`
-	Parent    abi.SessionID   `json:"parent,omitempty"`
-	ForkSeq   int64           `json:"fork_seq,omitempty"`
-	Waiting   []waitJSON      `json:"waiting,omitempty"`
+	Session   abi.SessionID     `json:"session"`
+	Seq       int64             `json:"seq"`
+	Time      abi.Time          `json:"time"`
+	Project   string            `json:"project"`
+	Name      string            `json:"name,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	State     host.ExecState    `json:"state"`
+	Reason    abi.EndReason     `json:"reason,omitempty"`
+	Compute   host.ComputeState `json:"compute"`
+	Suspended bool              `json:"suspended,omitempty"`
+	Execution abi.ExecutionID   `json:"execution,omitempty"`
+	Harness   string            `json:"harness"`
+	Module    abi.Digest        `json:"module"`
+	Runtime   string            `json:"runtime"`
+	Memory    bool              `json:"holds_memory"`
+	Model     string            `json:"model,omitempty"`
+	Config    json.RawMessage   `json:"config,omitempty"`
+	Limits    map[string]int64  `json:"limits,omitempty"`
+	Created   abi.Time          `json:"created"`
+	Turns     int64             `json:"turns"`
+	Closed    int64             `json:"closed_seq"`
+	Fence     int64             `json:"fence"`
+	Head      abi.Digest        `json:"head"`
+	Root      abi.Digest        `json:"root"`
+	Parent    abi.SessionID     `json:"parent,omitempty"`
+	ForkSeq   int64             `json:"fork_seq,omitempty"`
+	Waiting   []waitJSON        `json:"waiting,omitempty"`
 }
 
 func newSessionJSON(s host.Session) sessionJSON {
 	out := sessionJSON{
 		Session: s.UID, Seq: int64(s.Head.Seq), Time: abi.NewTime(s.Updated),
-		Project: s.Project, Name: s.Name,
-		State: s.State, Reason: s.Reason, Execution: s.Execution,
+		Project: s.Project, Name: s.Name, Labels: s.Labels,
+		State: s.State, Reason: s.Reason, Compute: s.Compute, Suspended: s.Suspended, Execution: s.Execution,
 		Harness: s.Harness, Module: s.Module, Runtime: s.Runtime, Memory: s.HoldsMemory,
-		Model: s.Model, Config: s.Config, Created: abi.NewTime(s.Created),
+		Model: s.Model, Config: s.Config, Limits: limitsJSON(s.Limits), Created: abi.NewTime(s.Created),
 		Turns: s.Turns, Closed: int64(s.Closed),
 		Fence: int64(s.Head.Fence), Head: s.Head.Hash, Root: s.Root,
 		Parent: s.Parent, ForkSeq: int64(s.ForkSeq),

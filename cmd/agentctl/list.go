@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ type listOptions struct {
 	states    []string
 	model     string
 	parent    string
+	labels    map[string]string
 	sort      string
 	reverse   bool
 	tree      bool
@@ -32,17 +34,18 @@ func newListCommand(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List a project's sessions, newest first",
 		Long: `list shows a project's sessions, newest first: uid, name, harness, state of the last
-or open turn, ended turns, last seq, age. It lists all of them, page by page; with
---limit it stops early and says on stderr how to go on.
+or open turn, ended turns, last seq, age, labels. It lists all of them, page by page;
+with --limit it stops early and says on stderr how to go on.
 
---harness, --state, --model and --parent leave out all others. --harness and --state may
-be given several times. --tree puts forks below the session they grew from, 16 levels
-deep, further ones beside their parents; a session whose parent is left out stands at the
-left. --sort goes by name, harness and state from A to Z, by numbers and times from high
-to low.`,
+--harness, --state, --model, --parent and --label leave out all others. Of several
+--harness or --state one must be the session's, of several --label all. --tree puts forks
+below the session they grew from, 16 levels deep, further ones beside their parents; a
+session whose parent is left out stands at the left. --sort goes by name, harness and
+state from A to Z, by numbers and times from high to low.`,
 		Example: `  agentctl list
   agentctl list --limit 20
   agentctl list --state interrupted --state failed
+  agentctl list --label team=search --label urgent
   agentctl list --sort turns --limit 3
   agentctl list --tree --harness echo
   agentctl list --project default --json`,
@@ -59,6 +62,7 @@ to low.`,
 	f.StringArrayVar(&opts.states, "state", nil, "only sessions in `STATE`: "+strings.Join(stateWords(), ", "))
 	f.Var(text(&opts.model, ""), "model", "only sessions whose own model is `M`")
 	f.Var(text(&opts.parent, ""), "parent", "only forks of session `S`")
+	f.Var(labelsFlag{&opts.labels, true}, "label", "only sessions with the label `KEY=VALUE`, or KEY with any value")
 	f.Var(text(&opts.sort, ""), "sort", "sort by `KEY`: "+strings.Join(sortNames(), ", ")+" (default: created)")
 	f.BoolVar(&opts.reverse, "reverse", false, "the other way round")
 	f.BoolVar(&opts.tree, "tree", false, "show forks below their parents")
@@ -88,7 +92,7 @@ func (o *listOptions) ordered() bool { return o.sort != "" || o.reverse || o.tre
 
 // filter checks the flags and is what they choose, but for the parent.
 func (o *listOptions) filter() (host.Filter, error) {
-	f := host.Filter{Harnesses: o.harnesses, Model: o.model}
+	f := host.Filter{Harnesses: o.harnesses, Model: o.model, Labels: o.labels}
 	for _, name := range o.states {
 		state := host.ExecState(strings.ToUpper(name))
 		if !slices.Contains(execStates(), state) {
@@ -132,7 +136,7 @@ func runList(ctx context.Context, a *app, opts listOptions) error {
 				return fmt.Errorf("--parent: %w", err)
 			}
 		}
-		l := listing{app: a, opts: opts, table: table{most: a.columns, elastic: []int{1, 2}}} // NAME, HARNESS
+		l := listing{app: a, opts: opts, table: table{most: a.columns, elastic: []int{7, 1, 2}}} // LABELS, NAME, HARNESS
 		req := host.ListRequest{Project: a.project, Token: opts.token, Filter: filter}
 		if opts.ordered() {
 			err = l.inOrder(ctx, h, req)
@@ -197,7 +201,7 @@ type listedJSON struct {
 
 // show writes a portion of the list.
 func (l *listing) show(sessions []listed) error {
-	header := []string{"SESSION", "NAME", "HARNESS", "STATE", "TURNS", "SEQ", "AGE"}
+	header := []string{"SESSION", "NAME", "HARNESS", "STATE", "TURNS", "SEQ", "AGE", ""}
 	rows := make([][]string, 0, len(sessions))
 	for _, s := range sessions {
 		switch {
@@ -206,9 +210,13 @@ func (l *listing) show(sessions []listed) error {
 		case l.json:
 			l.object(newSessionJSON(s.Session))
 		default:
+			labels := oneLine(labelsText(s.Labels))
+			if labels != "" {
+				header[7] = "LABELS"
+			}
 			rows = append(rows, []string{
 				s.branch + string(s.UID), oneLine(s.Name), oneLine(s.Harness), stateText(s.Session),
-				fmt.Sprint(s.Turns), fmt.Sprint(s.Head.Seq), age(l.now().Sub(s.Created)),
+				fmt.Sprint(s.Turns), fmt.Sprint(s.Head.Seq), age(l.now().Sub(s.Created)), labels,
 			})
 		}
 	}
@@ -221,7 +229,7 @@ func (l *listing) show(sessions []listed) error {
 
 func (l *listing) noteNone() {
 	switch o := l.opts; {
-	case len(o.harnesses)+len(o.states) > 0 || o.model != "" || o.parent != "":
+	case len(o.harnesses)+len(o.states)+len(o.labels) > 0 || o.model != "" || o.parent != "":
 		l.note("no session of project %q is like that; %s shows all", l.project, l.agentctl("list"))
 	default:
 		l.note("no sessions in project %q; %s --input \"hello\" makes one", l.project, l.agentctl("exec"))
@@ -242,6 +250,13 @@ func (l *listing) again() string {
 	add("state", l.opts.states...)
 	add("model", l.opts.model)
 	add("parent", l.opts.parent)
+	for _, key := range slices.Sorted(maps.Keys(l.opts.labels)) {
+		word := key
+		if value := l.opts.labels[key]; value != "" {
+			word += "=" + value
+		}
+		add("label", word)
+	}
 	return line
 }
 
