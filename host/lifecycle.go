@@ -9,8 +9,9 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-// errCanceled is the cause of a turn's context that Cancel ended.
-var errCanceled = errors.New("canceled")
+// errCanceled is the cause of a turn's context that Cancel ended. The Exec of a turn
+// that had not begun returns it, as if its own context had ended.
+var errCanceled = fmt.Errorf("turn canceled: %w", context.Canceled)
 
 // Cancel ends the session's turn as CANCELED and returns when it has ended, with
 // how: a turn that was about to end by itself may have. One that is open and does not run,

@@ -402,18 +402,31 @@ func TestMaxTurns(t *testing.T) {
 	eventually(t, "there is no room left", func() bool { return running.Load() == most })
 	s := r.create("steps")
 	ctx, cancel := context.WithCancel(t.Context())
-	refused := make(chan error, 1)
-	go func() {
-		_, err := r.Exec(ctx, host.ExecRequest{Session: s.UID, Inputs: say("x")})
-		refused <- err
-	}()
-	eventually(t, "it waits for room", func() bool { return mustGet(t, r, s.UID).State == host.ExecRunning })
-	cancel()
-	if err := <-refused; !errors.Is(err, context.Canceled) {
-		t.Errorf("who gave up: %v", err)
-	}
-	if got := mustGet(t, r, s.UID); got.Head.Seq != 0 {
-		t.Errorf("it left %+v", got)
+	for who, giveUp := range map[string]func(){
+		"who gave up": cancel,
+		"who was canceled": func() {
+			if _, err := r.Cancel(t.Context(), s.UID); !errors.Is(err, host.ErrNothingOpen) {
+				t.Errorf("there was nothing to cancel: %v", err)
+			}
+		},
+	} {
+		own := t.Context()
+		if who == "who gave up" {
+			own = ctx
+		}
+		refused := make(chan error, 1)
+		go func() {
+			_, err := r.Exec(own, host.ExecRequest{Session: s.UID, Inputs: say("x")})
+			refused <- err
+		}()
+		eventually(t, "it waits for room", func() bool { return mustGet(t, r, s.UID).State == host.ExecRunning })
+		giveUp()
+		if err := <-refused; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", who, err)
+		}
+		if got := mustGet(t, r, s.UID); got.Head.Seq != 0 {
+			t.Errorf("%s left %+v", who, got)
+		}
 	}
 	close(hold)
 	wg.Wait()
