@@ -295,11 +295,7 @@ func (x *execution) opening(start *abi.Event, response []byte, last abi.Time, gr
 // that as the turn's failure.
 func (x *execution) reopen(abandon bool) error {
 	h := x.host
-	records, err := h.decodeAll(x.uid, x.sum.Open, x.head.Seq)
-	if err != nil {
-		return err
-	}
-	t, err := h.readTurn(records)
+	t, err := h.readTurn(x.uid, x.sum.Open, x.head.Seq)
 	if err != nil {
 		return fmt.Errorf("open turn at seq %d: %w", x.sum.Open, asDivergence(err))
 	}
@@ -318,58 +314,6 @@ func (x *execution) reopen(abandon bool) error {
 	x.opening(t.start.Event, t.response, t.opened, t.grants)
 	x.machine = turn.New(x.spec, turn.Live, t.rest)
 	return nil
-}
-
-// recordedTurn is a turn as it stands in the record.
-type recordedTurn struct {
-	start    turn.Recorded
-	response []byte   // the Start response, rebuilt
-	opened   abi.Time // of the last opening record
-	grants   []abi.ToolGrant
-	rest     []turn.Recorded
-}
-
-// readTurn splits the records of a turn, which begin with its EXECUTION_START.
-// It checks that the Start response can be rebuilt as it was.
-func (h *Host) readTurn(records []turn.Recorded) (recordedTurn, error) {
-	var t recordedTurn
-	if len(records) == 0 || records[0].Event.Kind != abi.EventExecutionStart {
-		return t, fmt.Errorf("no %s record stands there: %w", abi.EventExecutionStart, journal.ErrCorrupt)
-	}
-	t.start = records[0]
-	start := t.start.Event
-	if start.Cell == nil || start.Cell.Limits == nil || start.ExecutionStart == nil ||
-		start.ExecutionStart.InputCount == nil || len(start.Cell.Seed) != 32 {
-		return t, fmt.Errorf("seq %d: incomplete %s: %w", t.start.Seq, abi.EventExecutionStart, journal.ErrCorrupt)
-	}
-	n := int(*start.ExecutionStart.InputCount)
-	if n < 0 || n >= len(records) {
-		return t, fmt.Errorf("seq %d: %d inputs announced, %d records follow: %w", t.start.Seq, n, len(records)-1, journal.ErrCorrupt)
-	}
-	inputs := make([]*abi.Event, n)
-	t.opened = start.Time
-	for i := range inputs {
-		in := records[1+i]
-		if in.Event.Kind != abi.EventInput {
-			return t, fmt.Errorf("seq %d: %s where an input must be: %w", in.Seq, in.Event.Kind, journal.ErrCorrupt)
-		}
-		inputs[i], t.opened = in.Event, in.Event.Time
-	}
-	var err error
-	if t.grants, err = h.readGrants(start.Cell.Tools); err != nil {
-		return t, fmt.Errorf("seq %d: %w", t.start.Seq, err)
-	}
-	if t.response, err = turn.StartResponse(start, inputs, definitions(t.grants)); err != nil {
-		return t, err
-	}
-	if got := abi.DigestOf(t.response); got != start.Cell.StartDigest {
-		return t, &turn.Divergence{
-			Seq: t.start.Seq, Want: start.Cell.StartDigest, Got: got,
-			What: "the Start response rebuilt from the record is not the recorded one",
-		}
-	}
-	t.rest = records[1+n:]
-	return t, nil
 }
 
 // run drives the turn to its end.

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/agentcell/agentcell/host/turn"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -19,15 +18,45 @@ func logRecord(r journal.Record, e *abi.Event) abi.LogRecord {
 
 // decode reads the event of a stored record, its body included.
 func (h *Host) decode(r journal.Record) (*abi.Event, []byte, error) {
+	return h.decodeWith(r, h.journal.Blob)
+}
+
+// decodeWith is decode with another way to come by the body.
+func (h *Host) decodeWith(r journal.Record, blob func(abi.Digest) ([]byte, error)) (*abi.Event, []byte, error) {
 	encoded, _, _, err := journal.ParseLine(r.Line)
 	if err != nil {
 		return nil, nil, fmt.Errorf("seq %d: %w", r.Seq, err)
 	}
-	e, err := abi.DecodeRecord(encoded, h.journal.Blob)
+	e, err := abi.DecodeRecord(encoded, blob)
+	if err == nil {
+		err = checkWhole(e)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("seq %d: %w", r.Seq, err)
 	}
 	return e, encoded, nil
+}
+
+// checkWhole reports an event that lacks what its kind has in every record of a
+// host: whoever forged it must not make readers stumble.
+func checkWhole(e *abi.Event) error {
+	whole := true
+	switch e.Kind {
+	case abi.EventLifecycle:
+		whole = e.Lifecycle != nil
+	case abi.EventInput, abi.EventOutput:
+		whole = e.Message != nil
+	case abi.EventError:
+		whole = e.Error != nil
+	case abi.EventExecutionStart:
+		whole = e.ExecutionStart != nil && e.Cell != nil
+	case abi.EventEnd:
+		whole = e.End != nil && e.Cell != nil
+	}
+	if !whole {
+		return fmt.Errorf("incomplete %s: %w", e.Kind, journal.ErrCorrupt)
+	}
+	return nil
 }
 
 // read yields the records of a session, decoded.
@@ -47,26 +76,6 @@ func (h *Host) read(uid abi.SessionID, from, to abi.Seq) iter.Seq2[Record, error
 			}
 		}
 	}
-}
-
-// decodeAll reads records as the turn machine takes them.
-func (h *Host) decodeAll(uid abi.SessionID, from, to abi.Seq) ([]turn.Recorded, error) {
-	var records []turn.Recorded
-	for r, err := range h.journal.Read(uid, from, to) {
-		if err != nil {
-			return nil, err
-		}
-		e, encoded, err := h.decode(r)
-		if err != nil {
-			return nil, err
-		}
-		rec := turn.Recorded{Seq: r.Seq, Encoded: encoded, Event: e}
-		if rec.Payload, err = h.payload(e); err != nil {
-			return nil, fmt.Errorf("seq %d: %w", r.Seq, err)
-		}
-		records = append(records, rec)
-	}
-	return records, nil
 }
 
 // payload is that of a signal, nil if it has none.

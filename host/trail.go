@@ -33,6 +33,9 @@ func (t *trail) summary() summary {
 }
 
 func (t *trail) event(seq abi.Seq, e *abi.Event) error {
+	if err := checkWhole(e); err != nil {
+		return err
+	}
 	t.sum.Updated = later(t.sum.Updated, e.Time)
 	var life abi.LifecycleKind
 	if e.Kind == abi.EventLifecycle && e.Lifecycle != nil {

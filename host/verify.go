@@ -152,47 +152,74 @@ func (c *checker) reexecute(ctx context.Context) error {
 	}
 	c.image = c.module.golden
 	defer func() { c.drop(ctx) }()
-	var records []turn.Recorded // of the turn being read
-	for r, err := range c.host.journal.Read(c.row.UID, 1, c.row.Head.Seq) {
-		if err != nil {
+	for next := abi.Seq(1); ; {
+		o, err := c.outline(next)
+		if err != nil || o.start == 0 {
 			return err
 		}
-		e, encoded, err := c.host.decode(r)
-		if err != nil {
+		if err := c.turn(ctx, o); err != nil {
 			return err
 		}
-		if e.Kind == abi.EventLifecycle && len(records) == 0 {
+		next = o.last + 1
+	}
+}
+
+// outline is what must be known of a turn before it is run: where it stands, and
+// how it ended if it did.
+type outline struct {
+	start, last abi.Seq
+	end         *abi.Event // nil: it is open, and its record a prefix
+	modelCalls  int64
+}
+
+// outline finds the first turn from a seq on; without any, start is 0. Bodies are
+// not read, and nothing is kept.
+func (c *checker) outline(from abi.Seq) (outline, error) {
+	var o outline
+	if from > c.row.Head.Seq {
+		return o, nil
+	}
+	for r, err := range c.host.journal.Read(c.row.UID, from, c.row.Head.Seq) {
+		if err != nil {
+			return o, err
+		}
+		encoded, _, _, err := journal.ParseLine(r.Line)
+		if err != nil {
+			return o, fmt.Errorf("seq %d: %w", r.Seq, err)
+		}
+		e, err := abi.DecodeEvent(encoded)
+		if err != nil {
+			return o, fmt.Errorf("seq %d: %w", r.Seq, err)
+		}
+		if o.start == 0 && e.Kind == abi.EventLifecycle {
 			continue // a fork inside a turn is part of how that turn went on
 		}
-		payload, err := c.host.payload(e)
-		if err != nil {
-			return fmt.Errorf("seq %d: %w", r.Seq, err)
+		if o.start == 0 {
+			o.start = r.Seq
 		}
-		records = append(records, turn.Recorded{Seq: r.Seq, Encoded: encoded, Event: e, Payload: payload})
-		if e.Kind == abi.EventEnd {
-			if err := c.turn(ctx, records); err != nil {
-				return err
+		o.last = r.Seq
+		switch e.Kind {
+		case abi.EventModelCall:
+			o.modelCalls++
+		case abi.EventEnd:
+			if o.end = e; e.Cell == nil {
+				return o, fmt.Errorf("seq %d: incomplete %s: %w", r.Seq, e.Kind, journal.ErrCorrupt)
 			}
-			records = nil
+			return o, nil
 		}
 	}
-	if len(records) > 0 { // an open turn is a prefix
-		return c.turn(ctx, records)
-	}
-	return nil
+	return o, nil
 }
 
 // turn checks one turn.
-func (c *checker) turn(ctx context.Context, records []turn.Recorded) error {
-	t, err := c.host.readTurn(records)
+func (c *checker) turn(ctx context.Context, o outline) error {
+	t, err := c.host.readTurn(c.row.UID, o.start, o.last)
 	if err != nil {
 		return asDivergence(err)
 	}
-	last := records[len(records)-1]
-	ended := last.Event.Kind == abi.EventEnd
 	caps := c.module.runtime.Capabilities()
 	if !caps.Reexecutable || c.image == nil {
-		c.count(records)
+		c.count(o)
 		c.out.ChainOnly++
 		return nil
 	}
@@ -210,13 +237,13 @@ func (c *checker) turn(ctx context.Context, records []turn.Recorded) error {
 		return fmt.Errorf("seq %d: the turn ran module %s under rewriter %d, this host has module %s under rewriter %d: %w",
 			t.start.Seq, start.Cell.Module.Short(), start.Cell.Rewriter, c.row.meta.Module.Short(), c.module.desc.Rewriter, ErrPlacement)
 	}
-	done, err := c.run(ctx, t, ended && last.Event.Cell.Class == abi.ClassDeterministic)
+	done, err := c.run(ctx, t, o)
 	switch {
 	case err != nil:
 		return err
 	case done:
 		c.out.Reexecuted++
-		c.out.Root = last.Event.Cell.Root
+		c.out.Root = o.end.Cell.Root
 	default:
 		c.out.Prefix++
 	}
@@ -224,37 +251,28 @@ func (c *checker) turn(ctx context.Context, records []turn.Recorded) error {
 }
 
 // count moves the counters over a turn.
-func (c *checker) count(records []turn.Recorded) {
-	for _, r := range records {
-		switch r.Event.Kind {
-		case abi.EventModelCall:
-			c.modelCalls++
-		case abi.EventEnd:
-			c.turns++
-		}
+func (c *checker) count(o outline) {
+	c.modelCalls += o.modelCalls
+	if o.end != nil {
+		c.turns++
 	}
 }
 
 // run runs a turn on its record. It reports whether the recorded end was
 // reached; a turn that was cut short only has to match as far as it goes.
-func (c *checker) run(ctx context.Context, t recordedTurn, whole bool) (bool, error) {
+func (c *checker) run(ctx context.Context, t recordedTurn, o outline) (bool, error) {
 	start := t.start.Event
-	p := &checkPort{host: c.host, uid: c.row.UID, last: historyEnd(t.start.Seq), stop: -1}
+	whole := o.end != nil && o.end.Cell.Class == abi.ClassDeterministic
+	p := &checkPort{host: c.host, uid: c.row.UID, last: historyEnd(t.start.Seq), prefix: !whole}
 	p.machine = turn.New(turn.Opening{
 		Execution: start.ExecutionID, Time: t.opened, Start: t.response,
 		Model: start.Cell.Model, Tools: byName(t.grants), Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
 		Turn: c.turns, ModelCalls: c.modelCalls,
 	}, turn.Check, t.rest)
-	c.count(t.rest)
-	if !whole {
-		// Only what was recorded has to match, not how the run would go on.
-		p.stop = 0
-		if n := len(t.rest); n > 0 && t.rest[n-1].Event.Kind == abi.EventEnd {
-			p.stop = 1
-		}
-		if p.machine.Remaining() == p.stop {
-			return false, nil
-		}
+	c.count(o)
+	// Only what was recorded has to match, not how the run would go on.
+	if matched, err := p.matched(); matched || err != nil {
+		return false, err
 	}
 	if err := c.prepare(ctx); err != nil {
 		return false, err
@@ -277,7 +295,10 @@ func (c *checker) run(ctx context.Context, t recordedTurn, whole bool) (bool, er
 	}
 	if !whole {
 		c.drop(ctx)
-		next := t.rest[len(t.rest)-p.machine.Remaining()]
+		next, err := p.machine.Front()
+		if err != nil {
+			return false, err
+		}
 		return false, asDivergence(&turn.Divergence{
 			Seq: next.Seq, Want: abi.DigestOf(next.Encoded),
 			What: fmt.Sprintf("the run ended (%s) before it asked for this", out.Reason),
@@ -337,18 +358,28 @@ type checkPort struct {
 	uid     abi.SessionID
 	machine *turn.Machine
 	last    abi.Seq // newest record before the turn
-	stop    int     // how many records are left where the run has matched, -1: none
+	prefix  bool    // the run has matched where its record ends
 }
 
 var _ runtimes.Port = (*checkPort)(nil)
 
+// matched reports whether the run has matched all that it had to.
+func (p *checkPort) matched() (bool, error) {
+	next, err := p.machine.Front()
+	return p.prefix && next == nil, err
+}
+
 // Call serves one outward call of the harness.
 func (p *checkPort) Call(ctx context.Context, op abi.Op, request []byte) (runtimes.Response, error) {
 	ready, err := p.machine.Call(op, request, abi.Time{})
+	if err != nil {
+		return runtimes.Response{}, err
+	}
+	matched, err := p.matched()
 	switch {
 	case err != nil:
 		return runtimes.Response{}, err
-	case p.machine.Remaining() == p.stop:
+	case matched:
 		return runtimes.Response{}, turn.ErrRecordEnds
 	case ready.History != nil:
 		return p.host.history(ctx, p.uid, p.last, ready.History)

@@ -68,17 +68,25 @@ func (s Staged) Decoded() (*abi.Event, error) {
 // recordEnds reports whether nothing is left to serve. In Check, an END for an
 // external reason is where the run may have been cut off.
 func (m *Machine) recordEnds() bool {
-	if len(m.record) == 0 {
+	if m.front == nil {
 		return true
 	}
-	e := m.record[0].Event
+	e := m.front.Event
 	return m.mode == Check && e.Kind == abi.EventEnd && e.Cell != nil && e.Cell.Class == abi.ClassExternal
+}
+
+// pull makes the record behind the front one the front one.
+func (m *Machine) pull() {
+	m.front = nil
+	if m.broken == nil {
+		m.front, m.broken = m.record()
+	}
 }
 
 // take removes the next record.
 func (m *Machine) take() Recorded {
-	next := m.record[0]
-	m.record = m.record[1:]
+	next := *m.front
+	m.pull()
 	m.last = next.Event.Time
 	m.passForks()
 	return next
@@ -87,12 +95,12 @@ func (m *Machine) take() Recorded {
 // passForks takes the FORK records at the front: a child of a fork inside this
 // turn owns it, and draws its own randomness from there.
 func (m *Machine) passForks() {
-	for len(m.record) > 0 {
-		e := m.record[0].Event
+	for m.front != nil {
+		e := m.front.Event
 		if e.Kind != abi.EventLifecycle || e.Lifecycle.Kind != abi.LifecycleFork {
 			return
 		}
-		m.record = m.record[1:]
+		m.pull()
 		m.floor = e.Time
 		if e.Cell != nil {
 			m.seed = e.Cell.Seed

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -213,7 +214,7 @@ func (s *scenario) again(args []string) error {
 		}
 		s.records = s.records[:n]
 	}
-	s.machine = turn.New(s.opening, mode, append([]turn.Recorded(nil), s.records...))
+	s.machine = turn.New(s.opening, mode, turn.Records(slices.Clone(s.records)))
 	return nil
 }
 

@@ -57,6 +57,9 @@ const (
 	askAgain       = "the host stopped while the call was under way; call it again?"
 )
 
+// idHash stands for the id of a tool call: a turn remembers all of its ids.
+type idHash = abi.Digest
+
 func (m *Machine) toolCall(request []byte, now abi.Time) (Ready, error) {
 	var req abi.ToolCallRequest
 	if err := decode(request, &req); err != nil {
@@ -81,7 +84,7 @@ func (m *Machine) toolCall(request []byte, now abi.Time) (Ready, error) {
 		}
 	}
 	for _, c := range batch {
-		m.toolIDs[c.call.ID] = true
+		m.toolIDs[abi.DigestOf([]byte(c.call.ID))] = true
 	}
 	m.batch = batch
 	return m.advance(Ready{Stage: fresh}, now)
@@ -98,7 +101,7 @@ func (m *Machine) intents(calls []abi.ToolCall, at abi.Time) ([]*toolCall, []Sta
 		switch {
 		case !ok:
 			return nil, nil, refuse(fmt.Sprintf("call %d: that tool is not granted to this turn", i+1))
-		case call.ID == "" || seen[call.ID] || m.toolIDs[call.ID]:
+		case call.ID == "" || seen[call.ID] || m.toolIDs[abi.DigestOf([]byte(call.ID))]:
 			return nil, nil, malformed(fmt.Errorf("call %d: its id must be one that no other call of the turn has", i+1))
 		case call.IdempotencyKey == "":
 			return nil, nil, malformed(fmt.Errorf("call %d: it has no idempotency key", i+1))
@@ -132,6 +135,10 @@ func (m *Machine) intents(calls []abi.ToolCall, at abi.Time) ([]*toolCall, []Sta
 
 // ToolDone takes the outcome of a tool call that was an effect.
 func (m *Machine) ToolDone(id string, o ToolOutcome, now abi.Time) (Ready, error) {
+	return m.unbroken(m.toolDone(id, o, now))
+}
+
+func (m *Machine) toolDone(id string, o ToolOutcome, now abi.Time) (Ready, error) {
 	c := m.callOf(id)
 	if c == nil || !c.running {
 		return Ready{}, fmt.Errorf("turn: tool call %q is not under way", id)
@@ -268,8 +275,8 @@ func (m *Machine) batchDone() bool {
 // serveBatch takes the records that belong to the batch. They came from outside,
 // so they are taken as they are.
 func (m *Machine) serveBatch() {
-	for len(m.record) > 0 {
-		next := m.record[0]
+	for m.front != nil {
+		next := m.front
 		e := next.Event
 		switch {
 		case e.Kind == abi.EventToolResult && e.Result != nil && m.callOf(e.Result.ID) != nil:
@@ -296,7 +303,7 @@ func (m *Machine) serveBatch() {
 func (m *Machine) goesOn(wanted string) error {
 	switch {
 	case !m.recordEnds():
-		next := m.record[0]
+		next := m.front
 		return &Divergence{
 			Seq: next.Seq, Want: abi.DigestOf(next.Encoded),
 			What: fmt.Sprintf("%s stands where %s must be", next.Event.Kind, wanted),
@@ -461,8 +468,8 @@ func (m *Machine) wait(request []byte, now abi.Time) (Ready, error) {
 	var r Ready
 	if !recorded {
 		r.Stage = []Staged{staged}
-	} else if len(m.record) > 0 {
-		if e := m.record[0].Event; e.Kind == abi.EventSignal && e.Cell != nil && e.Cell.CallID == w.CallID {
+	} else if m.front != nil {
+		if e := m.front.Event; e.Kind == abi.EventSignal && e.Cell != nil && e.Cell.CallID == w.CallID {
 			signal := m.take()
 			return m.replyWait(r, abi.WaitResponse{Signal: e.Cell.Signal, Payload: signal.Payload})
 		}

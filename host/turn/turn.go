@@ -55,6 +55,22 @@ const (
 	Check
 )
 
+// Source gives the records of a turn behind its opening, in order, one at a time,
+// and nil where they end. After an error it is not asked again.
+type Source func() (*Recorded, error)
+
+// Records is the Source of records that are at hand.
+func Records(list []Recorded) Source {
+	return func() (*Recorded, error) {
+		if len(list) == 0 {
+			return nil, nil
+		}
+		r := &list[0]
+		list = list[1:]
+		return r, nil
+	}
+}
+
 // Recorded is a record of this turn behind its opening, to be served.
 type Recorded struct {
 	Seq abi.Seq
@@ -133,7 +149,9 @@ type End struct {
 type Machine struct {
 	opening Opening
 	mode    Mode
-	record  []Recorded // not yet served
+	record  Source
+	front   *Recorded // the next to be served, nil where the record ends
+	broken  error     // why the record cannot be read further
 
 	last        abi.Time // time of the newest record of the turn itself
 	floor       abi.Time // time of the newest record, a fork's included
@@ -144,14 +162,19 @@ type Machine struct {
 	modelCalls  int64
 	pending     *Effect
 	batch       []*toolCall // tool calls under way
-	toolIDs     map[string]bool
+	toolIDs     map[idHash]bool
 	ended       bool
 }
 
-// New makes the machine of a turn. record has the turn's records behind the
-// opening, in order; the machine keeps it.
-func New(o Opening, mode Mode, record []Recorded) *Machine {
-	m := &Machine{opening: o, mode: mode, record: record, last: o.Time, toolIDs: map[string]bool{}}
+// New makes the machine of a turn. record has what is recorded of it behind the
+// opening, nil if nothing is. The machine reads one record ahead of the run, and
+// keeps none that it has served: a turn is as long as it likes.
+func New(o Opening, mode Mode, record Source) *Machine {
+	if record == nil {
+		record = Records(nil)
+	}
+	m := &Machine{opening: o, mode: mode, record: record, last: o.Time, toolIDs: map[idHash]bool{}}
+	m.pull()
 	m.passForks()
 	return m
 }
@@ -167,13 +190,32 @@ func (m *Machine) handOn() []byte {
 	return seed
 }
 
-// Remaining is how many records have not been served.
-func (m *Machine) Remaining() int { return len(m.record) }
+// Front is the next record to be served, nil where the record ends for this mode.
+// The error is that of the Source.
+func (m *Machine) Front() (*Recorded, error) {
+	if m.broken != nil || m.recordEnds() {
+		return nil, m.broken
+	}
+	return m.front, nil
+}
+
+// unbroken is what the machine has decided, unless it decided without a record
+// that it could not read: such a decision is void.
+func (m *Machine) unbroken(r Ready, err error) (Ready, error) {
+	if m.broken != nil {
+		return Ready{}, m.broken
+	}
+	return r, err
+}
 
 // Call decides what a call of the harness leads to. A malformed request is a
-// Reply, never an error; an error (a *Divergence or ErrRecordEnds) gives the run
-// up.
+// Reply, never an error; an error (a *Divergence, ErrRecordEnds or that of the
+// Source) gives the run up.
 func (m *Machine) Call(op abi.Op, request []byte, now abi.Time) (Ready, error) {
+	return m.unbroken(m.call(op, request, now))
+}
+
+func (m *Machine) call(op abi.Op, request []byte, now abi.Time) (Ready, error) {
 	switch {
 	case m.ended:
 		return refuse("the turn has ended"), nil
@@ -291,7 +333,7 @@ func (m *Machine) served(effect *Effect) (Ready, error) {
 	switch kind := next.Event.Kind; {
 	case kind == abi.EventOutput && answers(next.Event, effect):
 		var usage *abi.Usage
-		if len(m.record) > 0 && m.record[0].Event.Kind == abi.EventUsage && answers(m.record[0].Event, effect) {
+		if m.front != nil && m.front.Event.Kind == abi.EventUsage && answers(m.front.Event, effect) {
 			usage = m.take().Event.Usage
 		}
 		return m.reply(effect, next.Event.Message, usage)
@@ -313,6 +355,10 @@ func answers(e *abi.Event, effect *Effect) bool {
 // committed: it is the next effect, or the end of the turn, that waits until it
 // is durable.
 func (m *Machine) Completed(a Answer, now abi.Time) (Ready, error) {
+	return m.unbroken(m.completed(a, now))
+}
+
+func (m *Machine) completed(a Answer, now abi.Time) (Ready, error) {
 	effect := m.pending
 	if effect == nil {
 		return Ready{}, fmt.Errorf("turn: completed without a pending effect")
@@ -431,18 +477,21 @@ func (m *Machine) oneWay(e *abi.Event, now abi.Time) (Ready, error) {
 // Finish ends the turn. Live, its END is to be committed with all that is
 // staged, and only then shown. In Check, the recorded END must be the same.
 func (m *Machine) Finish(end End, now abi.Time) (Ready, error) {
+	return m.unbroken(m.finish(end, now))
+}
+
+func (m *Machine) finish(end End, now abi.Time) (Ready, error) {
 	if m.ended {
 		return Ready{}, fmt.Errorf("turn: finished twice")
 	}
 	if end.Reason.Class() == abi.ClassExternal && m.mode == Live {
 		// The run was cut short, so it need not have asked for all that is
 		// recorded; what it did not reach still counts.
-		for _, r := range m.record {
-			if r.Event.Kind == abi.EventModelCall {
+		for ; m.front != nil; m.pull() {
+			if m.front.Event.Kind == abi.EventModelCall {
 				m.modelCalls++
 			}
 		}
-		m.record = nil
 	}
 	var r Ready
 	if end.Reason.Class() == abi.ClassExternal && m.mode == Live {
