@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/dgraph-io/badger/v4"
@@ -44,6 +43,7 @@ func badgerOptions(dir string) badger.Options {
 		WithNumLevelZeroTables(4).
 		WithNumLevelZeroTablesStall(8).
 		WithNumCompactors(2).
+		WithBlockSize(blockBytes).
 		WithValueThreshold(maxInline).
 		WithValueLogFileSize(1 << 20)
 }
@@ -73,7 +73,7 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 		return nil, err
 	}
 	o := badgerOptions(dir)
-	crowded, err := isCrowded(o)
+	crowded, err := isCrowded(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -96,21 +96,12 @@ const maxLevelZero = 16
 // isCrowded reports whether level 0 has so many tables that Close should merge
 // them. Each process that writes leaves one there, and a command ends before
 // badger's compactors, which take a moment to begin, see to it.
-func isCrowded(o badger.Options) (crowded bool, err error) {
-	defer corrupted(&err)
-	f, err := os.Open(filepath.Join(o.Dir, badger.ManifestFilename))
+func isCrowded(dir string) (bool, error) {
+	m, err := readManifest(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	m, _, err := badger.ReplayManifestFile(f, o.ExternalMagicVersion, o)
-	if err != nil {
-		return false, err
-	}
-	return len(m.Levels) > 0 && len(m.Levels[0].Tables) >= maxLevelZero, nil
+	return len(m.Levels) > 0 && len(m.Levels[0].Tables) >= maxLevelZero, err
 }
 
 func (s *badgerStorage) tableBytes() int64 {

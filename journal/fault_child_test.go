@@ -74,7 +74,7 @@ func faultChild(mode string, args []string) error {
 	case "forty":
 		return errors.Join(c.serial("", 40), j.Close())
 	case "commands":
-		return c.commands()
+		return c.commands(args[2])
 	}
 	return fmt.Errorf("unknown mode %q", mode)
 }
@@ -146,8 +146,8 @@ func (c *child) serial(earlier string, count int) error {
 // commands does what the lines of its standard input say: "append N" a batch with
 // an image of N new pages, "fill N" that until the journal is full, "read" all
 // there is. It goes on after ErrFull.
-func (c *child) commands() error {
-	sessions, err := c.sessions(1, "")
+func (c *child) commands(earlier string) error {
+	sessions, err := c.sessions(1, earlier)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (c *child) sessions(count int, earlier string) ([]*childSession, error) {
 	var sessions []*childSession
 	seed := sha256.Sum256([]byte(c.run))
 	if earlier != "" {
-		page, err := c.j.List(earlier, "", count/2)
+		page, err := c.j.List(earlier, "", max(count/2, 1))
 		if err != nil {
 			return nil, err
 		}

@@ -167,11 +167,11 @@ func TestSyncs(t *testing.T) {
 	}
 }
 
-// mountSmall mounts a file system of size megabytes.
-func mountSmall(t *testing.T, size int) string {
+// mountSmall mounts a small file system.
+func mountSmall(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", size)); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		require(t, fmt.Sprintf("to be allowed to mount a tmpfs: %v", err))
 	}
 	t.Cleanup(func() {
@@ -215,7 +215,7 @@ func (p *process) say(format string, args ...any) {
 func TestFullDisk(t *testing.T) {
 	for _, pages := range []int{20, 700, 3000} {
 		t.Run(fmt.Sprintf("%d pages", pages), func(t *testing.T) {
-			disk := mountSmall(t, 360)
+			disk := mountSmall(t, "size=360m")
 			fill := filler(t, disk, 100)
 			dir := filepath.Join(disk, "journal")
 			p := startChild(t, nil, "commands", dir, "run", "")
@@ -270,10 +270,10 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestFullDisk_Open opens a journal, with what a killed process left to recover,
-// on a disk that something else has filled: it is refused, not a crash, and opens
-// once there is room.
+// on a disk that something else has filled: it can be read, an append is refused,
+// and once there is room the same process goes on.
 func TestFullDisk_Open(t *testing.T) {
-	disk := mountSmall(t, 360)
+	disk := mountSmall(t, "size=360m")
 	dir := filepath.Join(disk, "journal")
 	p := startChild(t, nil, "commands", dir, "run", "")
 	c := newChecker(t)
@@ -284,18 +284,85 @@ func TestFullDisk_Open(t *testing.T) {
 	}
 	p.kill()
 	fill := filler(t, disk, 0)
-	p = startChild(t, nil, "commands", dir, "next", "")
-	for a := range p.acks {
-		t.Errorf("opened on a full disk: %+v", a)
+	before := readStore(t, dir)
+	j := openAt(t, dir)
+	c.everything(j)
+	if err := j.ReadOnly(); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("on a full disk: read-only as %v, want ErrFull and where", err)
 	}
-	p.cmd.Wait()
-	if code := p.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(p.stderr.String(), ErrFull.Error()) {
-		t.Errorf("on a full disk: exit code %d, %q; want 1 and %q", code, p.stderr.String(), ErrFull)
+	if room, err := j.Room(); err != nil || room.Need <= room.Free {
+		t.Errorf("on a full disk: room %+v, %v", room, err)
+	}
+	closeJournal(t, j)
+	if diff := before.diff(readStore(t, dir)); diff != "" {
+		t.Errorf("reading changed %s", diff)
+	}
+
+	p = startChild(t, nil, "commands", dir, "next", "run")
+	p.next()
+	p.say("read 0")
+	if a := p.next(); a.Error != "" {
+		t.Error(a.Error)
+	}
+	p.say("append 1")
+	if a := p.next(); !strings.Contains(a.Error, ErrFull.Error()) {
+		t.Errorf("an append on a full disk: %+v", a)
 	}
 	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	p.say("append 1")
+	if a := p.next(); a.Error != "" {
+		t.Errorf("once there is room: %+v", a)
+	} else {
+		c.add([]ack{a})
+	}
+	p.say("read 0")
+	if a := p.next(); a.Error != "" {
+		t.Error(a.Error)
+	}
+	p.kill()
+	j = openAt(t, dir)
+	defer closeJournal(t, j)
+	c.everything(j)
+	if err := j.ReadOnly(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFullDisk_New makes a journal where there is no room for one.
+func TestFullDisk_New(t *testing.T) {
+	disk := mountSmall(t, "size=4m")
+	filler(t, disk, 0)
+	if _, err := Open(filepath.Join(disk, "journal"), Options{}); !errors.Is(err, ErrFull) {
+		t.Errorf("%v, want ErrFull", err)
+	}
+}
+
+// TestFullDisk_Files opens a journal on a disk that takes no more files.
+func TestFullDisk_Files(t *testing.T) {
+	disk := mountSmall(t, "size=600m,nr_inodes=40")
+	dir := filepath.Join(disk, "journal")
+	p := startChild(t, nil, "commands", dir, "run", "")
+	c := newChecker(t)
+	p.next()
+	p.say("append 700")
+	c.add([]ack{p.next()})
+	p.kill()
+	var err error
+	for i := 0; err == nil; i++ {
+		err = os.WriteFile(filepath.Join(disk, fmt.Sprintf("filler-%d", i)), nil, 0o600)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
 		t.Fatal(err)
 	}
 	j := openAt(t, dir)
 	defer closeJournal(t, j)
 	c.everything(j)
+	if err := j.ReadOnly(); !errors.Is(err, ErrFull) {
+		t.Errorf("read-only as %v, want ErrFull", err)
+	}
+	if _, err := j.Create(t.Context(), Session{UID: "s"}); !errors.Is(err, ErrFull) {
+		t.Errorf("%v, want ErrFull", err)
+	}
 }

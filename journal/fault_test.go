@@ -260,8 +260,14 @@ func TestKill(t *testing.T) {
 		if run%3 > 0 {
 			continue // the next child is the one to recover
 		}
+		recent := []string{project(run), project(max(run-1, 0)), project(max(run-2, 0))}
+		if run > 0 { // the first may not have got as far as making a journal
+			j := readingOnly(t, dir)
+			c.projects(j, recent...)
+			closeJournal(t, j)
+		}
 		j := openAt(t, dir)
-		c.projects(j, project(run), project(max(run-1, 0)), project(max(run-2, 0)))
+		c.projects(j, recent...)
 		closeJournal(t, j)
 	}
 	j := openAt(t, dir)
@@ -341,6 +347,23 @@ func readStore(t *testing.T, dir string) storeFiles {
 	return s
 }
 
+// diff names the files of which s has other bytes than later, or which only one of
+// them has. The lock file may change.
+func (s storeFiles) diff(later storeFiles) string {
+	var names []string
+	for name, f := range s.files {
+		if l, ok := later.files[name]; name != lockName && (!ok || f.size != l.size || !bytes.Equal(f.data, l.data)) {
+			names = append(names, name)
+		}
+	}
+	for name := range later.files {
+		if _, ok := s.files[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // newest is the last file with this suffix.
 func (s storeFiles) newest(suffix string) string {
 	found := ""
@@ -413,11 +436,17 @@ func (s storeFiles) survivors(t *testing.T) (int, error) {
 			return 0, err
 		}
 	}
+	files, err := openFiles(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer files.Close()
 	j, err := Open(dir, Options{FreeReserve: -1})
 	if err != nil {
 		return 0, err
 	}
 	defer closeJournal(t, j)
+	sameViews(t, j.store.View(), files.View())
 	first, second := project(0), project(1)
 	newChecker(t).projects(j, first, second)
 	appends := map[string]map[int]bool{first: {}, second: {}}

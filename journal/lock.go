@@ -41,30 +41,62 @@ func (e *LockedError) Unwrap() error { return ErrLocked }
 // lockPoll is how often a lock is tried while waiting for it.
 const lockPoll = 20 * time.Millisecond
 
-// lockDir takes dir's lock, waiting for at most wait. Closing the file gives it
-// back.
-func lockDir(dir string, wait time.Duration) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, accessError(err)
+// dirLock is the lock of a directory, until it is closed.
+type dirLock struct {
+	// file is nil if there is none and none can be made, so that nobody writes here.
+	file *os.File
+	// why is nil if the lock is this process's alone, as writers need it. Else it
+	// says why not, and others that read may have the lock, too.
+	why error
+}
+
+func (l *dirLock) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
+}
+
+// lockDir takes dir's lock, waiting for at most wait.
+func lockDir(dir string, wait time.Duration) (*dirLock, error) {
+	l, err := openLock(filepath.Join(dir, lockName))
+	if err != nil || l.file == nil {
+		return l, err
 	}
 	deadline := time.Now().Add(wait)
 	for {
-		err = tryLock(f)
+		err = tryLock(l.file, l.why != nil)
 		if !errors.Is(err, errHeld) || time.Now().After(deadline) {
 			break
 		}
 		time.Sleep(lockPoll)
 	}
 	if errors.Is(err, errHeld) {
-		err = heldError(f)
-	} else if err == nil {
-		err = writeHolder(f)
+		err = heldError(l.file)
+	} else if err == nil && l.why == nil {
+		err = writeHolder(l.file)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, l.Close())
 	}
-	return f, nil
+	return l, nil
+}
+
+// openLock opens the lock file as far as it may be.
+func openLock(name string) (*dirLock, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		return &dirLock{file: f}, nil
+	}
+	why := accessError(err)
+	if !readable(why) {
+		return nil, why
+	}
+	f, err = os.Open(name)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, why
+	}
+	return &dirLock{file: f, why: why}, nil
 }
 
 func heldError(f *os.File) error {
@@ -87,11 +119,12 @@ func writeHolder(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	if err := f.Truncate(0); err != nil {
-		return accessError(err)
+	text = append(text, '\n')
+	_, err = f.WriteAt(text, 0)
+	if err = accessError(err); errors.Is(err, ErrFull) {
+		text, err = nil, nil // the lock is held, and does not say by whom
 	}
-	_, err = f.WriteAt(append(text, '\n'), 0)
-	return accessError(err)
+	return errors.Join(err, accessError(f.Truncate(int64(len(text)))))
 }
 
 // command is a program's name and the command it was given, if that is a plain
@@ -104,12 +137,20 @@ func command(args []string) string {
 	return name
 }
 
-// accessError makes an error that says so ErrReadOnly.
+// accessError makes an error that says so ErrReadOnly or ErrFull.
 func accessError(err error) error {
-	if errors.Is(err, os.ErrPermission) || isReadOnly(err) {
+	switch {
+	case err == nil || readable(err):
+		return err
+	case errors.Is(err, os.ErrPermission) || isReadOnly(err):
 		return fmt.Errorf("%w: %w", ErrReadOnly, err)
+	case isFull(err):
+		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return err
 }
+
+// readable reports whether err only keeps a directory from being written.
+func readable(err error) bool { return errors.Is(err, ErrReadOnly) || errors.Is(err, ErrFull) }
 
 var errHeld = errors.New("held")

@@ -8,6 +8,8 @@ import (
 )
 
 // tryLock refuses: without a lock two processes would destroy the store.
-func tryLock(*os.File) error { return errors.ErrUnsupported }
+func tryLock(*os.File, bool) error { return errors.ErrUnsupported }
 
 func isReadOnly(error) bool { return false }
+
+func isFull(error) bool { return false }

@@ -9,9 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock locks f without waiting. errHeld says that another process has it.
-func tryLock(f *os.File) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+// tryLock locks f without waiting, for this process alone or for all that share
+// the lock. errHeld says that another process has it.
+func tryLock(f *os.File, share bool) error {
+	how := unix.LOCK_EX
+	if share {
+		how = unix.LOCK_SH
+	}
+	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return errHeld
 	}
@@ -19,3 +24,5 @@ func tryLock(f *os.File) error {
 }
 
 func isReadOnly(err error) bool { return errors.Is(err, unix.EROFS) }
+
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

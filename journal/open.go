@@ -12,8 +12,10 @@ import (
 	"time"
 )
 
-// formatVersion is the version of the keys and rows that this code writes.
-const formatVersion = 1
+// formatVersion is the version of the keys and rows that this code writes. It also
+// reads version 1, which knew no deleted sessions: it has no rows that mean
+// something else now.
+const formatVersion = 2
 
 // Journal is one store and the rules that hold in it. It is safe for concurrent
 // use; each append is refused or atomic, and durable when it returns.
@@ -49,9 +51,15 @@ func (o Options) freeReserve() int64 {
 }
 
 // Open opens the journal in dir, and makes one if dir is empty or missing. One
-// process at a time can have it open: ErrLocked says which one has.
-// ErrReadOnly, ErrFull and ErrFormat (dir holds something else, or was written
-// by a newer version) say why else it cannot be used.
+// process at a time can have it open: ErrLocked says which one has. ErrFormat says
+// that dir holds something else, or was written by a newer version.
+//
+// A journal that is there can be read where it cannot be written: in a directory
+// that is read-only, or on a disk without the room that opening it for writing
+// needs, what a killed process left in it included. Appends then fail with
+// ErrReadOnly or ErrFull, which ReadOnly tells beforehand, and so does Open if there
+// is nothing to be read. Processes that only read a read-only directory may have
+// it open together.
 func Open(dir string, o Options) (*Journal, error) {
 	j, err := open(dir, o)
 	if err != nil {
@@ -71,9 +79,9 @@ func open(dir string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := openStore(dir, o)
+	store, err := openStore(dir, lock, o)
 	if err != nil {
-		return nil, errors.Join(accessError(err), lock.Close())
+		return nil, errors.Join(err, lock.Close())
 	}
 	j, err := New(store, o)
 	if err != nil {
@@ -83,11 +91,29 @@ func open(dir string, o Options) (*Journal, error) {
 	return j, nil
 }
 
-func openStore(dir string, o Options) (*badgerStorage, error) {
-	if err := removeEmptyLogs(dir); err != nil {
-		return nil, err
+// openStore opens the store for writing if it can, or else for reading.
+func openStore(dir string, lock *dirLock, o Options) (Storage, error) {
+	write := func() (*badgerStorage, error) {
+		if lock.why != nil {
+			return nil, lock.why
+		}
+		store, err := openBadger(dir, o.freeReserve())
+		if err != nil && !readable(err) {
+			// Badger's errors do not say of what kind they are.
+			if why := accessError(tryWrite(dir)); readable(why) {
+				err = fmt.Errorf("%w (%w)", why, err)
+			}
+		}
+		return store, err
 	}
-	return openBadger(dir, o.freeReserve())
+	store, err := write()
+	switch {
+	case err == nil:
+		return store, nil
+	case readable(err):
+		return openStandby(dir, err, write)
+	}
+	return nil, err
 }
 
 // checkDir refuses a directory that has files but no store, before anything is
@@ -127,8 +153,8 @@ func New(store Storage, _ Options) (*Journal, error) {
 	return j, nil
 }
 
-// checkFormat writes the format version into an empty store, and refuses one
-// that this code does not know.
+// checkFormat writes the format version into an empty store or an older one, and
+// refuses one that this code does not know.
 func checkFormat(store Storage) error {
 	view := store.View()
 	defer view.Close()
@@ -139,19 +165,29 @@ func checkFormat(store Storage) error {
 		for range view.Scan(nil, []byte{0xff}, false) {
 			return fmt.Errorf("%w: the store holds something else", ErrFormat)
 		}
-		b := new(Batch)
-		b.Require(key, nil)
-		b.Put(Entry{key, binary.BigEndian.AppendUint32(nil, formatVersion)})
-		return store.Commit(b)
+		return putFormat(store, nil)
 	case err != nil:
 		return err
 	case len(row) != 4:
 		return fmt.Errorf("%w: its version cannot be read", ErrFormat)
 	}
-	if v := binary.BigEndian.Uint32(row); v != formatVersion {
+	switch v := binary.BigEndian.Uint32(row); v {
+	case formatVersion:
+		return nil
+	case 1:
+		return putFormat(store, row)
+	default:
 		return fmt.Errorf("%w: version %d, and this program knows version %d; use a newer one", ErrFormat, v, formatVersion)
 	}
-	return nil
+}
+
+// putFormat writes the format version in place of row.
+func putFormat(store Storage, row []byte) error {
+	key := []byte{kindFormat}
+	b := new(Batch)
+	b.Require(key, row)
+	b.Put(Entry{key, binary.BigEndian.AppendUint32(nil, formatVersion)})
+	return store.Commit(b)
 }
 
 // Close waits for the appends that are being written, refuses the others with

@@ -33,5 +33,15 @@ func (s *badgerStorage) room() (Room, error) {
 	return Room{Free: free, Need: s.space.safe(0)}, nil
 }
 
+// ReadOnly says why the journal can only be read: ErrReadOnly, or ErrFull, in which
+// case appends try again, and succeed once there is room. It is nil if the journal
+// can be written.
+func (j *Journal) ReadOnly() error {
+	if s, ok := j.store.(*standby); ok {
+		return s.readOnly()
+	}
+	return nil
+}
+
 // Format is the version of the journal's keys and rows.
 func (j *Journal) Format() int { return formatVersion }

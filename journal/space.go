@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,18 +49,37 @@ func (s *space) safe(size int) int64 {
 	return int64(size) + walBytes + unflushedBytes + compact + s.reserve
 }
 
-// checkOpen is check for the opening of what may be a killed process's store:
-// its write-ahead files become tables, and these are compacted.
+// checkOpen is check for the opening of what may be a killed process's store.
 func (s *space) checkOpen() error {
-	logs, err := s.sizes(".mem", walBytes)
+	bytes, err := s.safeToOpen()
 	if err != nil {
 		return err
+	}
+	return s.need(bytes, "opening it to write")
+}
+
+// safeToOpen is how much opening wants to find free: the write-ahead files become
+// tables, and these are compacted.
+func (s *space) safeToOpen() (int64, error) {
+	logs, err := s.sizes(".mem", walBytes)
+	if err != nil {
+		return 0, err
 	}
 	tables, err := s.sizes(".sst", compactBytes)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return s.need(walBytes+logs+min(logs+tables, compactBytes), "opening it")
+	return walBytes + logs + min(logs+tables, compactBytes), nil
+}
+
+// roomToOpen is the Room of a store that is not open for writing.
+func (s *space) roomToOpen() (Room, error) {
+	free, err := s.free(s.dir)
+	if err != nil {
+		return Room{}, fmt.Errorf("free space of %q: %w", s.dir, err)
+	}
+	need, err := s.safeToOpen()
+	return Room{Free: free, Need: need}, err
 }
 
 func (s *space) need(bytes int64, what string) error {
@@ -138,6 +158,15 @@ func (s *space) claim() error {
 		}
 		s.newest++
 	}
+}
+
+// tryWrite makes a file in dir and removes it.
+func tryWrite(dir string) error {
+	name := filepath.Join(dir, "agentcell.try")
+	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
+		return errors.Join(err, os.RemoveAll(name))
+	}
+	return os.Remove(name)
 }
 
 func syncDir(dir string) error {

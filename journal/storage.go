@@ -16,9 +16,9 @@ type Storage interface {
 	// returns nil only after b is on stable storage, and keeps the slices in b.
 	//
 	// An error that is ErrConflict (a requirement does not hold), ErrCorrupt
-	// (its key cannot be read), ErrTooLarge (see Limits) or ErrFull says that
-	// none was written, though something of b.Ahead may have been. After any other it is unknown what
-	// was, and the Storage must not be written again.
+	// (its key cannot be read), ErrTooLarge (see Limits), ErrFull or ErrReadOnly
+	// says that none was written, though something of b.Ahead may have been. After
+	// any other it is unknown what was, and the Storage must not be written again.
 	Commit(b *Batch) error
 	// Limits are the same at every call.
 	Limits() Limits

@@ -283,7 +283,7 @@ func (w *writer) commitBatch(b *Batch) error {
 
 // refused reports whether err says that nothing was written.
 func refused(err error) bool {
-	for _, harmless := range []error{ErrConflict, ErrCorrupt, ErrTooLarge, ErrFull} {
+	for _, harmless := range []error{ErrConflict, ErrCorrupt, ErrTooLarge, ErrFull, ErrReadOnly} {
 		if errors.Is(err, harmless) {
 			return true
 		}
