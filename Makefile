@@ -17,6 +17,9 @@ SDK       := $(filter-out %_test.go,$(wildcard sdk/*.go sdk/abi/*.go)) go.mod
 # modules, which the race detector makes too slow; -short leaves those tests out.
 RACE := ./journal/... ./host/... ./runtimes/... ./sdk/... ./wasm/...
 
+# How long make soak runs random sessions.
+SOAK ?= 10m
+
 # Packages with benchmarks of goals.
 BENCH := ./journal ./host/... ./cmd/agentctl
 
@@ -56,8 +59,9 @@ bench: harnesses ## run the benchmarks and write docs/benchmarks.md
 	go run ./docs/internal/bench < bin/bench.txt > docs/benchmarks.md
 	@echo 'docs/benchmarks.md is written; what go test printed is in bin/bench.txt.'
 
-soak: harnesses ## run the long tests: interruption at every record on badger and both engines, kill -9
-	AGENTCELL_SOAK=1 go test -count=1 -timeout=0 ./journal/... ./wasm/... ./host/...
+soak: harnesses ## run the long tests: 10 minutes (SOAK=10m) of random sessions under kill -9, then the others
+	AGENTCELL_SOAK=$(SOAK) go test -count=1 -timeout=0 -v -run='^TestSoak$$' ./host
+	AGENTCELL_SOAK=$(SOAK) go test -count=1 -timeout=0 -skip='^TestSoak$$' ./journal/... ./wasm/... ./host/...
 
 clean: ## remove what was built
 	rm -rf bin harnesses/bundle/*.wasm

@@ -30,6 +30,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runChild(dir))
 		os.Exit(1)
 	}
+	if spec := os.Getenv(soakEnv); spec != "" {
+		if err := runSoaked(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(cleanup))
 }
 
@@ -62,15 +69,7 @@ func engine(t testing.TB, interpreter bool) *runtime.Runtime {
 	if r := parts.runtimes[interpreter]; r != nil {
 		return r
 	}
-	cache := os.Getenv("AGENTCELL_TEST_CACHE")
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cache = filepath.Join(dir, "agentcell-test")
-	}
-	e, err := wasm.New(wasm.Config{Interpreter: interpreter, CacheDir: cache})
+	e, err := wasm.New(wasm.Config{Interpreter: interpreter, CacheDir: compileCache(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +78,18 @@ func engine(t testing.TB, interpreter bool) *runtime.Runtime {
 	}
 	parts.runtimes[interpreter] = runtime.New(e)
 	return parts.runtimes[interpreter]
+}
+
+// compileCache is the one that the tests of all packages share.
+func compileCache(t testing.TB) string {
+	if dir := os.Getenv("AGENTCELL_TEST_CACHE"); dir != "" {
+		return dir
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "agentcell-test")
 }
 
 // harness is a bundled harness, or steps, which is built for the tests.

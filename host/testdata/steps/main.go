@@ -9,7 +9,9 @@
 //	count          put out how many steps were done
 //	clones         put out how often it was cloned
 //	rand, clock    put out what the turn's randomness, the clock give
-//	tools ID:T …   call the tools T side by side, put their results out
+//	tools ID:T …   call the tools T side by side, put their results out; with a
+//	               gate that the harness asks for where T ends in "!"
+//	report ID      report the result of a tool that the harness ran itself
 //	wait SIGNAL    wait for it, put its payload out
 //	sleep D        wait that long
 //	history        put out how many records there were before this turn
@@ -84,7 +86,12 @@ func (s *steps) step(ctx context.Context, t *sdk.Turn, word, rest string) error 
 		var calls []abi.ToolCall
 		for word := range strings.FieldsSeq(rest) {
 			id, name, _ := strings.Cut(word, ":")
-			calls = append(calls, abi.ToolCall{ID: id, Tool: name, Args: abi.Struct(`{"n":9007199254740993}`)})
+			name, gated := strings.CutSuffix(name, "!")
+			call := abi.ToolCall{ID: id, Tool: name, Args: abi.Struct(`{"n":9007199254740993}`)}
+			if gated {
+				call.Mediation = abi.MediationRequiresApproval
+			}
+			calls = append(calls, call)
 		}
 		results, err := t.CallTools(ctx, calls...)
 		if err != nil {
@@ -95,6 +102,8 @@ func (s *steps) step(ctx context.Context, t *sdk.Turn, word, rest string) error 
 			texts = append(texts, fmt.Sprintf("%s=%s%s", r.ID, r.Output, r.Error))
 		}
 		return t.OutputText(ctx, strings.Join(texts, " "))
+	case "report":
+		return t.Report(ctx, abi.ToolResult{ID: rest, Output: abi.Struct(`{"ran":true}`)})
 	case "wait":
 		r, err := t.Wait(ctx, time.Time{}, rest)
 		if err != nil {
