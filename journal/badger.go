@@ -127,14 +127,17 @@ func (s *badgerStorage) Commit(b *Batch) error {
 	ahead, size := b.Ahead, b.AheadSize()
 	for size > 0 && size+b.Size() > storeLimits.Size {
 		n := prefix(ahead, storeLimits.Size)
-		if err := s.write(ahead[:n]); err != nil {
+		if err := s.write(nil, ahead[:n]); err != nil {
 			return err
 		}
 		size -= entriesSize(ahead[:n])
 		ahead = ahead[n:]
 	}
-	if err := s.write(ahead, b.Puts); err != nil {
+	if err := s.write(b.Deletes, ahead, b.Puts); err != nil {
 		return err
+	}
+	for _, key := range b.Deletes {
+		delete(s.known, string(key))
 	}
 	for _, e := range b.Puts {
 		if _, ok := s.known[string(e.Key)]; ok {
@@ -183,11 +186,16 @@ func (s *badgerStorage) require(requires []Requirement) error {
 	return nil
 }
 
-// write puts all entries in one synced transaction.
-func (s *badgerStorage) write(entries ...[]Entry) error {
+// write deletes the keys and puts all entries in one synced transaction.
+func (s *badgerStorage) write(deletes [][]byte, entries ...[]Entry) error {
 	version := s.versions.newest() + 1
 	txn := s.db.NewTransactionAt(version-1, true)
 	defer txn.Discard()
+	for _, key := range deletes {
+		if err := txn.Delete(key); err != nil {
+			return fmt.Errorf("%w: %w", ErrTooLarge, err)
+		}
+	}
 	for _, e := range slices.Concat(entries...) {
 		if err := txn.Set(e.Key, e.Value); err != nil {
 			return fmt.Errorf("%w: %w", ErrTooLarge, err)

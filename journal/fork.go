@@ -13,7 +13,9 @@ import (
 // Fork makes children that share the parent's records up to seq at, each with a
 // first record of its own, in one commit however long the history is and however
 // many children there are. Nothing is copied, and the parent, which may be
-// appended to meanwhile, is not touched. Children are in the parent's project.
+// appended to meanwhile, is not touched. Children are in the parent's project. A
+// deleted parent has children too, as far as it is kept: whether it may is for the
+// caller to say.
 //
 // It wraps ErrNotFound if the parent or its record at does not exist, and
 // ErrExists if a child's uid or name is taken.
@@ -83,10 +85,10 @@ func (j *Journal) forkPoint(parent abi.SessionID, at abi.Seq) (Session, Head, []
 	if err != nil {
 		return p, Head{}, nil, err
 	}
-	if at < 1 || at > p.Head.Seq {
-		return p, Head{}, nil, fmt.Errorf("record %d: %w: the head is %d", at, ErrNotFound, p.Head.Seq)
+	if at < 1 || at > p.last() {
+		return p, Head{}, nil, fmt.Errorf("record %d: %w: the last one is %d", at, ErrNotFound, p.last())
 	}
-	segs := cut(append(inherited, segment{parent, p.Head.Seq}), at)
+	segs := cut(append(inherited, segment{parent, p.last()}), at)
 	r, err := record(view, segs[len(segs)-1].uid, at)
 	if err != nil {
 		return p, Head{}, nil, err

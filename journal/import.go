@@ -22,6 +22,12 @@ type Import struct {
 	session Session
 	// present: the session is there already, as it is to become.
 	present bool
+	// deleted is the mark of the session that was deleted and had this uid, if
+	// one is there, kept the records that are stored under the uid, and last the
+	// last that it has, here or in its ancestors' segments.
+	deleted []byte
+	kept    stretch
+	last    Head
 	chain   verifier
 	fence   abi.Fence // of the last record
 
@@ -45,7 +51,9 @@ const (
 //
 // A session that is there with this head already is left as it is, and Commit
 // gives it back. With another head it is ErrExists, and so is a session that
-// somebody else is importing, or a name that is taken (in Commit).
+// somebody else is importing, or a name that is taken (in Commit). A session that
+// was deleted comes back; as others may need what is kept of it, that must be
+// among the records of the import, or it is ErrKept (here or in Record).
 func (j *Journal) Import(s Session) (*Import, error) {
 	im, err := j.beginImport(s)
 	if err != nil {
@@ -70,6 +78,10 @@ func (j *Journal) beginImport(s Session) (*Import, error) {
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return im, nil
+	case err == nil && there.IsDeleted():
+		if err = im.replace(); err == nil {
+			return im, nil
+		}
 	case err == nil && (there.Head.Seq != s.Head.Seq || there.Head.Hash != s.Head.Hash):
 		err = fmt.Errorf("%w: with its head at seq %d, %v, not seq %d, %v",
 			ErrExists, there.Head.Seq, there.Head.Hash.Short(), s.Head.Seq, s.Head.Hash.Short())
@@ -80,6 +92,32 @@ func (j *Journal) beginImport(s Session) (*Import, error) {
 	}
 	im.present = true
 	return im, nil
+}
+
+// replace makes im the return of a deleted session, whose records up to the last
+// one that is kept are left as they are: others may be reading them.
+func (im *Import) replace() error {
+	view := im.journal.view()
+	defer view.Close()
+	s, segs, err := session(view, im.session.UID)
+	if err != nil {
+		return err
+	}
+	im.deleted, im.last.Seq = encodeDeleted(s), s.Kept
+	if im.session.Head.Seq < s.Kept {
+		return fmt.Errorf("%w: it has records up to %d, the import up to %d", ErrKept, s.Kept, im.session.Head.Seq)
+	}
+	im.kept = stretch{s.UID, 1, s.Kept}
+	if n := len(segs); n > 0 {
+		im.kept.low = segs[n-1].upto + 1
+	}
+	if s.Kept == 0 {
+		return nil
+	}
+	at := cut(append(segs, segment{s.UID, s.Kept}), s.Kept)
+	last, err := record(view, at[len(at)-1].uid, s.Kept)
+	im.last.Hash = last.Hash
+	return err
 }
 
 // Present reports whether the session is there already.
@@ -120,9 +158,12 @@ func (im *Import) Record(ctx context.Context, fence abi.Fence, line []byte) (Rec
 		return Record{}, err
 	}
 	head := im.chain.head
+	if head.Seq == im.last.Seq && head.Hash != im.last.Hash {
+		return Record{}, fmt.Errorf("%w: its record %d has the hash %v, the import's %v", ErrKept, head.Seq, im.last.Hash, head.Hash)
+	}
 	im.fence = fence
 	value, hash := encodeRecord(event, prev, head.Seq, fence)
-	if !im.present {
+	if !im.present && !im.kept.has(head.Seq) {
 		row := Entry{recordKey(im.session.UID, head.Seq), value}
 		im.rows = append(im.rows, row)
 		im.size += row.size()
@@ -157,15 +198,9 @@ func (im *Import) flush(ctx context.Context) error {
 			if len(rows) == 0 {
 				return nil
 			}
-			key := metaKey(im.session.UID)
-			free, err := st.absent(key)
-			if err == nil && !free { // it was made meanwhile
-				err = im.session.taken(kindMeta)
-			}
-			if err != nil {
+			if err := im.unmade(st); err != nil {
 				return err
 			}
-			st.batch.Require(key, nil)
 			for _, e := range rows {
 				st.batch.Put(e)
 			}
@@ -179,6 +214,21 @@ func (im *Import) flush(ctx context.Context) error {
 	clear(im.blobs)
 	im.order, im.bytes = nil, 0
 	return nil
+}
+
+// unmade refuses to write records if the session was made meanwhile.
+func (im *Import) unmade(st *stage) error {
+	if im.deleted != nil { // and so nobody but an import makes it
+		st.batch.Require(deletedKey(im.session.UID), im.deleted)
+		return nil
+	}
+	key := metaKey(im.session.UID)
+	free, err := st.absent(key)
+	if err == nil && !free {
+		err = im.session.taken(kindMeta)
+	}
+	st.batch.Require(key, nil)
+	return err
 }
 
 // Commit makes the session, durably, if its records lead to its head; if not it
@@ -207,8 +257,13 @@ func (im *Import) commit(ctx context.Context, summary []byte) (Session, error) {
 	s.Head.Fence = im.fence
 	s.Meta, s.Summary = slices.Clone(s.Meta), slices.Clone(summary)
 	err := im.journal.writer.do(ctx, &job{
-		size:  s.rowsSize(nil),
-		stage: func(st *stage) error { return st.create(nil, s) },
+		size: s.rowsSize(nil),
+		stage: func(st *stage) error {
+			if im.deleted != nil {
+				return st.revive(s, im.deleted)
+			}
+			return st.create(nil, s)
+		},
 	})
 	return s, err
 }

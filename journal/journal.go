@@ -21,6 +21,9 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrExists: a session with this uid, or this name in its project, is there.
 	ErrExists = errors.New("already exists")
+	// ErrKept: records that are kept of a deleted session are not those that are
+	// to take their place.
+	ErrKept = errors.New("not what is kept of the deleted session")
 	// ErrConflict: the head is not the one the caller named. Read the head and
 	// decide again.
 	ErrConflict = errors.New("the session's head has moved")
@@ -57,8 +60,8 @@ type Head struct {
 	Fence abi.Fence
 }
 
-// Session is a session's metadata and head. Everything but Head and Summary is
-// fixed at creation.
+// Session is a session's metadata and head. Everything but Head, Summary, Deleted
+// and Kept is fixed at creation.
 type Session struct {
 	UID     abi.SessionID
 	Project string
@@ -74,6 +77,23 @@ type Session struct {
 	Head Head
 	// Summary is the caller's own, replaced by each append.
 	Summary []byte
+
+	// Deleted is when the session was deleted, zero if it was not; Head and Summary
+	// are then those it had. Kept is the last record that can be read of a
+	// deleted session: its head's until Collect finds who still needs what.
+	Deleted time.Time
+	Kept    abi.Seq
+}
+
+// IsDeleted reports whether the session was deleted.
+func (s *Session) IsDeleted() bool { return !s.Deleted.IsZero() }
+
+// last is the last record that can be read.
+func (s *Session) last() abi.Seq {
+	if s.IsDeleted() {
+		return s.Kept
+	}
+	return s.Head.Seq
 }
 
 // Record is a stored record.

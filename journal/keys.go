@@ -18,6 +18,7 @@ const (
 	kindHead    = 'h' // h uid -> head and summary
 	kindName    = 'n' // n len(project) project name -> uid
 	kindCreated = 'c' // c len(project) project ^created uid -> nothing
+	kindDeleted = 'x' // x uid -> when the session was deleted, last record that is kept
 	kindRef     = 'a' // a len(kind) kind name -> digest and note; nothing if removed
 	kindRecord  = 'r' // r uid 0 seq -> fence, hash, line
 	kindMark    = 'k' // k uid 0 name -> seq
@@ -52,6 +53,8 @@ func checkName(what, name string) error {
 func metaKey(uid abi.SessionID) []byte { return append([]byte{kindMeta}, uid...) }
 
 func headKey(uid abi.SessionID) []byte { return append([]byte{kindHead}, uid...) }
+
+func deletedKey(uid abi.SessionID) []byte { return append([]byte{kindDeleted}, uid...) }
 
 func nameKey(project, name string) []byte {
 	return append(projectPrefix(kindName, project), name...)
@@ -154,6 +157,23 @@ func decodeMeta(uid abi.SessionID, row []byte) (s Session, segs []segment, err e
 		return Session{}, nil, fmt.Errorf("%w: the metadata of session %q", ErrCorrupt, uid)
 	}
 	return s, segs, nil
+}
+
+// encodeDeleted is the row that makes s, of which the records up to s.Kept are
+// there, a deleted session.
+func encodeDeleted(s Session) []byte {
+	b := binary.BigEndian.AppendUint64(nil, uint64(s.Deleted.UnixMicro()))
+	return binary.BigEndian.AppendUint64(b, uint64(s.Kept))
+}
+
+// decodeDeleted reads that row into s.
+func decodeDeleted(s *Session, row []byte) error {
+	if len(row) != 16 {
+		return fmt.Errorf("%w: the mark of session %q, which was deleted", ErrCorrupt, s.UID)
+	}
+	s.Deleted = time.UnixMicro(int64(binary.BigEndian.Uint64(row))).UTC()
+	s.Kept = abi.Seq(binary.BigEndian.Uint64(row[8:]))
+	return nil
 }
 
 // headLen is the length of a head row without its summary.

@@ -42,6 +42,9 @@ func (m *memory) Commit(b *Batch) error {
 			return ErrConflict
 		}
 	}
+	for _, key := range b.Deletes {
+		root = root.without(key)
+	}
 	for _, e := range slices.Concat(b.Ahead, b.Puts) {
 		root = root.with(e, maphash.Bytes(m.seed, e.Key))
 	}
@@ -102,6 +105,45 @@ func (n *treapNode) with(e Entry, priority uint64) *treapNode {
 		m.entry = e
 	}
 	return &m
+}
+
+// without returns a treap that has no entry of key and shares all it can with n.
+func (n *treapNode) without(key []byte) *treapNode {
+	if n == nil {
+		return nil
+	}
+	m := *n
+	switch c := bytes.Compare(key, n.entry.Key); {
+	case c < 0:
+		if m.left = n.left.without(key); m.left == n.left {
+			return n
+		}
+	case c > 0:
+		if m.right = n.right.without(key); m.right == n.right {
+			return n
+		}
+	default:
+		return join(n.left, n.right)
+	}
+	return &m
+}
+
+// join makes one treap of two, of which all keys of left are below those of right.
+func join(left, right *treapNode) *treapNode {
+	switch {
+	case left == nil:
+		return right
+	case right == nil:
+		return left
+	case left.priority > right.priority:
+		m := *left
+		m.right = join(left.right, right)
+		return &m
+	default:
+		m := *right
+		m.left = join(left, right.left)
+		return &m
+	}
 }
 
 type memoryView struct{ root *treapNode }

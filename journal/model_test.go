@@ -24,6 +24,7 @@ type pair struct {
 	// journals are the one on badger, the one in memory.
 	journals [2]*Journal
 	heads    map[abi.SessionID]Head // of all sessions, as last seen
+	deleted  map[abi.SessionID]bool
 	uids     []abi.SessionID
 	blobs    [][]byte
 	clock    time.Time
@@ -123,6 +124,52 @@ func (p *pair) Fork(t *rapid.T) {
 	}
 }
 
+func (p *pair) Delete(t *rapid.T) {
+	uid := p.uid("uid")
+	s, ok := both(p, "delete", func(j *Journal) (Session, error) { return j.Delete(context.Background(), uid, p.clock) })
+	if ok && (!s.IsDeleted() || p.deleted[uid]) {
+		t.Fatalf("delete %s, deleted before: %t: %+v", uid, p.deleted[uid], s)
+	}
+	p.deleted[uid] = p.deleted[uid] || ok
+}
+
+// Restore imports what is kept of a session as the session itself, or what it may
+// have been before it grew.
+func (p *pair) Restore(t *rapid.T) {
+	uid := p.uid("uid")
+	records, _ := gather(p.journals[0].Read(uid, 0, 0))
+	older := rapid.IntRange(0, 4).Draw(t, "older") == 0
+	if older && len(records) > 0 {
+		records = records[:len(records)-1]
+	}
+	s, ok := both(p, "restore", func(j *Journal) (Session, error) {
+		s, err := j.Session(uid)
+		if err != nil {
+			return s, err
+		}
+		s.Head = Head{}
+		if n := len(records); n > 0 {
+			s.Head = Head{Seq: records[n-1].Seq, Hash: records[n-1].Hash}
+		}
+		s.Deleted, s.Kept = time.Time{}, 0
+		im, err := j.Import(s)
+		if err != nil {
+			return Session{}, err
+		}
+		defer im.Close()
+		for _, r := range records {
+			if _, err := im.Record(context.Background(), r.Fence, r.Line); err != nil {
+				return Session{}, err
+			}
+		}
+		return im.Commit(context.Background(), s.Summary)
+	})
+	if ok {
+		p.deleted[uid] = false
+		p.heads[uid] = s.Head
+	}
+}
+
 func (p *pair) Read(t *rapid.T) {
 	uid := p.uid("uid")
 	top := int(p.heads[uid].Seq) + 2
@@ -208,8 +255,8 @@ func (p *pair) Ref(t *rapid.T) {
 func (p *pair) check(t *rapid.T) {
 	for _, uid := range p.uids {
 		s, ok := both(p, "session", func(j *Journal) (Session, error) { return j.Session(uid) })
-		if !ok || s.Head != p.heads[uid] {
-			t.Fatalf("session %s: head %v, want %v", uid, s.Head, p.heads[uid])
+		if !ok || s.Head != p.heads[uid] || s.IsDeleted() != p.deleted[uid] {
+			t.Fatalf("session %s: head %v, deleted %t, want %v, %t", uid, s.Head, s.IsDeleted(), p.heads[uid], p.deleted[uid])
 		}
 		both(p, "verify", func(j *Journal) (Head, error) {
 			n, head, err := j.Verify(context.Background(), uid, VerifyOptions{})
@@ -234,7 +281,7 @@ func TestBothStoresAgree(t *testing.T) {
 		if err := disk.db.DropAll(); err != nil {
 			rt.Fatal(err)
 		}
-		p := &pair{t: rt, heads: map[abi.SessionID]Head{}, clock: epoch}
+		p := &pair{t: rt, heads: map[abi.SessionID]Head{}, deleted: map[abi.SessionID]bool{}, clock: epoch}
 		for i, store := range []Storage{unclosed{narrow{disk}}, narrow{newMemory()}} {
 			j, err := New(store, Options{})
 			if err != nil {
@@ -244,14 +291,16 @@ func TestBothStoresAgree(t *testing.T) {
 			p.journals[i] = j
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"create": p.Create,
-			"append": p.Append,
-			"fork":   p.Fork,
-			"read":   p.Read,
-			"list":   p.List,
-			"find":   p.Find,
-			"blob":   p.Blob,
-			"ref":    p.Ref,
+			"create":  p.Create,
+			"append":  p.Append,
+			"fork":    p.Fork,
+			"delete":  p.Delete,
+			"restore": p.Restore,
+			"read":    p.Read,
+			"list":    p.List,
+			"find":    p.Find,
+			"blob":    p.Blob,
+			"ref":     p.Ref,
 		})
 		p.check(rt)
 	})

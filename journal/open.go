@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// formatVersion is the version of the keys and rows that this code writes. It also
-// reads version 1, which knew no deleted sessions: it has no rows that mean
-// something else now.
+// formatVersion is the version of the keys and rows that this code writes. A store
+// of version 1 becomes one of version 2 when a session is deleted there, which
+// version 1 did not know; nothing else differs.
 const formatVersion = 2
 
 // Journal is one store and the rules that hold in it. It is safe for concurrent
@@ -153,8 +153,8 @@ func New(store Storage, _ Options) (*Journal, error) {
 	return j, nil
 }
 
-// checkFormat writes the format version into an empty store or an older one, and
-// refuses one that this code does not know.
+// checkFormat writes the format version into an empty store, and refuses one
+// that this code does not know.
 func checkFormat(store Storage) error {
 	view := store.View()
 	defer view.Close()
@@ -165,29 +165,23 @@ func checkFormat(store Storage) error {
 		for range view.Scan(nil, []byte{0xff}, false) {
 			return fmt.Errorf("%w: the store holds something else", ErrFormat)
 		}
-		return putFormat(store, nil)
+		b := new(Batch)
+		b.Require(key, nil)
+		b.Put(formatRow())
+		return store.Commit(b)
 	case err != nil:
 		return err
 	case len(row) != 4:
 		return fmt.Errorf("%w: its version cannot be read", ErrFormat)
 	}
-	switch v := binary.BigEndian.Uint32(row); v {
-	case formatVersion:
-		return nil
-	case 1:
-		return putFormat(store, row)
-	default:
+	if v := binary.BigEndian.Uint32(row); v < 1 || v > formatVersion {
 		return fmt.Errorf("%w: version %d, and this program knows version %d; use a newer one", ErrFormat, v, formatVersion)
 	}
+	return nil
 }
 
-// putFormat writes the format version in place of row.
-func putFormat(store Storage, row []byte) error {
-	key := []byte{kindFormat}
-	b := new(Batch)
-	b.Require(key, row)
-	b.Put(Entry{key, binary.BigEndian.AppendUint32(nil, formatVersion)})
-	return store.Commit(b)
+func formatRow() Entry {
+	return Entry{[]byte{kindFormat}, binary.BigEndian.AppendUint32(nil, formatVersion)}
 }
 
 // Close waits for the appends that are being written, refuses the others with

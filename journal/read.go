@@ -16,7 +16,7 @@ import (
 // state of the journal, that of the moment the walk begins, and only as far as
 // it is walked. An error is the last thing it yields: ErrNotFound for an unknown
 // session, ErrCorrupt for records that are missing or cannot be read. Hashes are
-// not checked; Verify does that.
+// not checked; Verify does that. Of a deleted session it gives what is kept.
 //
 // Stop the walk before closing the journal.
 func (j *Journal) Read(uid abi.SessionID, from, to abi.Seq) iter.Seq2[Record, error] {
@@ -41,10 +41,10 @@ func (j *Journal) walk(uid abi.SessionID, low, high abi.Seq, reverse bool) iter.
 			return
 		}
 		last := high
-		if last <= 0 || last > s.Head.Seq {
-			last = s.Head.Seq
+		if last <= 0 || last > s.last() {
+			last = s.last()
 		}
-		segs = append(segs, segment{uid, s.Head.Seq})
+		segs = append(segs, segment{uid, s.last()})
 		yieldOwned(records(view, segs, max(low, 1), last, reverse), yield)
 	}
 }
@@ -114,6 +114,8 @@ type stretch struct {
 	uid       abi.SessionID
 	low, high abi.Seq
 }
+
+func (s stretch) has(seq abi.Seq) bool { return s.low <= seq && seq <= s.high }
 
 // ranges are the stretches that make up the records from low to high.
 func ranges(segs []segment, low, high abi.Seq, reverse bool) []stretch {

@@ -95,7 +95,8 @@ func (s *Session) taken(kind byte) error {
 	return fmt.Errorf("%w: session %q", ErrExists, s.UID)
 }
 
-// Session reads a session's metadata and head. It wraps ErrNotFound.
+// Session reads a session's metadata and head. A deleted session, as long as
+// Collect leaves something of it, is marked as such. It wraps ErrNotFound.
 func (j *Journal) Session(uid abi.SessionID) (Session, error) {
 	view := j.view()
 	defer view.Close()
@@ -119,8 +120,17 @@ func session(view View, uid abi.SessionID) (Session, []segment, error) {
 	if err != nil {
 		return Session{}, nil, fmt.Errorf("session %q: %w", uid, err)
 	}
-	s.Head, s.Summary, err = decodeHead(uid, head)
-	return s, segs, err
+	if s.Head, s.Summary, err = decodeHead(uid, head); err != nil {
+		return s, segs, err
+	}
+	deleted, err := view.Get(deletedKey(uid))
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return s, segs, nil
+	case err != nil:
+		return s, segs, fmt.Errorf("session %q: %w", uid, err)
+	}
+	return s, segs, decodeDeleted(&s, deleted)
 }
 
 // Sessions walks all sessions of all projects, by uid, as they are when the walk
@@ -160,7 +170,7 @@ func (j *Journal) FindName(project, name string) (abi.SessionID, error) {
 }
 
 // FindPrefix lists up to limit uids, of any project, that begin with prefix, in
-// ascending order.
+// ascending order, but for those of deleted sessions.
 func (j *Journal) FindPrefix(prefix string, limit int) ([]abi.SessionID, error) {
 	view := j.view()
 	defer view.Close()
@@ -173,7 +183,13 @@ func (j *Journal) FindPrefix(prefix string, limit int) ([]abi.SessionID, error) 
 		if len(uids) >= limit {
 			break
 		}
-		uids = append(uids, abi.SessionID(e.Key[1:]))
+		uid := abi.SessionID(e.Key[1:])
+		switch _, err := view.Get(deletedKey(uid)); {
+		case errors.Is(err, ErrNotFound):
+			uids = append(uids, uid)
+		case err != nil:
+			return nil, fmt.Errorf("find sessions %q: %w", prefix, err)
+		}
 	}
 	return uids, nil
 }

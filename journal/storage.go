@@ -12,8 +12,9 @@ import (
 // Views may be used while a Commit runs and from many goroutines, each view by
 // one at a time. Only one Commit runs at a time.
 type Storage interface {
-	// Commit checks b's requirements and applies all of b's puts or none. It
-	// returns nil only after b is on stable storage, and keeps the slices in b.
+	// Commit checks b's requirements and applies all of b's deletes and puts or
+	// none. It returns nil only after b is on stable storage, and keeps the
+	// slices in b.
 	//
 	// An error that is ErrConflict (a requirement does not hold), ErrCorrupt
 	// (its key cannot be read), ErrTooLarge (see Limits), ErrFull or ErrReadOnly
@@ -65,6 +66,9 @@ type Batch struct {
 	// before those in front of it. They are named by their content: writing
 	// one again, or without the rest, does no harm.
 	Ahead []Entry
+	// Deletes are the keys of entries that go, where they are there. A put of the
+	// same key counts more.
+	Deletes [][]byte
 	// Puts are written in order; of two for one key the later counts.
 	Puts []Entry
 	// Requires must all hold in the state before the batch.
@@ -90,6 +94,12 @@ func (b *Batch) Put(e Entry) {
 	b.size += e.size()
 }
 
+// Delete lets the entry of key go. The batch keeps the slice.
+func (b *Batch) Delete(key []byte) {
+	b.Deletes = append(b.Deletes, key)
+	b.size += Entry{Key: key}.size()
+}
+
 // PutAhead adds entries to b.Ahead. The batch keeps the slices.
 func (b *Batch) PutAhead(entries ...Entry) {
 	b.Ahead = append(b.Ahead, entries...)
@@ -109,7 +119,7 @@ func (b *Batch) Require(key, prefix []byte) {
 	b.Requires = append(b.Requires, Requirement{key, prefix})
 }
 
-// Size is what the puts cost a Storage, in bytes.
+// Size is what the deletes and puts cost a Storage, in bytes.
 func (b *Batch) Size() int { return b.size }
 
 // AheadSize is what the entries ahead cost a Storage, in bytes.

@@ -119,6 +119,83 @@ func TestStorage_Commit(t *testing.T) {
 	})
 }
 
+// TestStorage_Deletes lets entries go, together with puts, before the eyes of a
+// view that goes on seeing them.
+func TestStorage_Deletes(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s Storage) {
+		var all []string
+		for i := range 200 {
+			all = append(all, fmt.Sprintf("k%03d", i), "v")
+		}
+		commit(t, s, all...)
+		old := s.View()
+		defer old.Close()
+
+		b := new(Batch)
+		b.Require([]byte("k000"), []byte("v")) // which a Storage may remember
+		b.Put(Entry{[]byte("k002"), []byte("put")})
+		for i := range 198 {
+			b.Delete(fmt.Appendf(nil, "k%03d", i))
+		}
+		b.Delete([]byte("absent"))
+		b.Put(Entry{[]byte("k003"), []byte("put")})
+		if err := s.Commit(b); err != nil {
+			t.Fatal(err)
+		}
+		now := s.View()
+		defer now.Close()
+		for _, reverse := range []bool{false, true} {
+			n := 0
+			for range old.Scan([]byte("k"), []byte("l"), reverse) {
+				n++
+			}
+			if n != 200 {
+				t.Errorf("the old view: %d entries", n)
+			}
+		}
+		if got := keysIn(t, now.Scan([]byte("k"), []byte("l"), false)); got != "k002 k003 k198 k199 " {
+			t.Errorf("left: %q", got)
+		}
+		if got := keysIn(t, now.Scan([]byte("k"), []byte("l"), true)); got != "k199 k198 k003 k002 " {
+			t.Errorf("left, backwards: %q", got)
+		}
+		if _, err := now.Get([]byte("k000")); !errors.Is(err, ErrNotFound) {
+			t.Errorf("k000: %v, want ErrNotFound", err)
+		}
+		if v, err := now.Get([]byte("k002")); err != nil || string(v) != "put" {
+			t.Errorf("k002: %q, %v", v, err)
+		}
+		for _, tt := range []struct {
+			key    string
+			prefix []byte
+			want   error
+		}{
+			{"k000", nil, nil},
+			{"k001", []byte{}, ErrConflict},
+			{"k003", []byte("put"), nil},
+		} {
+			b := new(Batch)
+			b.Require([]byte(tt.key), tt.prefix)
+			b.Delete([]byte("k198"))
+			if err := s.Commit(b); !errors.Is(err, tt.want) {
+				t.Errorf("requiring %s: %v, want %v", tt.key, err, tt.want)
+			}
+		}
+		b = &Batch{}
+		for b.Size() <= s.Limits().Size {
+			b.Delete(fmt.Appendf(nil, "k%040d", len(b.Deletes)))
+		}
+		if err := s.Commit(b); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("too many deletes: %v, want ErrTooLarge", err)
+		}
+		b.size -= (&Entry{Key: b.Deletes[0]}).size()
+		b.Deletes = b.Deletes[1:]
+		if err := s.Commit(b); err != nil {
+			t.Errorf("as many deletes as a batch takes: %v", err)
+		}
+	})
+}
+
 // TestStorage_FullBatches commits what the limits just allow, of large entries
 // and of the smallest.
 func TestStorage_FullBatches(t *testing.T) {

@@ -92,7 +92,7 @@ func (v *verifier) end() error {
 // Verify walks a session's whole chain, its ancestors' records first: each line
 // has the hash stored beside it and names the hash of the line before, seqs run
 // from 1 without a gap, and the last record is the session's head. It gives the
-// number of records and the head.
+// number of records and the head. Of a deleted session it checks what is kept.
 //
 // A chain that is not so is a *Broken (an ErrCorrupt) that names the first bad
 // record. That the records belong to this session, and not to another whose
@@ -113,8 +113,8 @@ func (j *Journal) verify(ctx context.Context, v *verifier) error {
 	if err != nil {
 		return err
 	}
-	segs = append(segs, segment{s.UID, s.Head.Seq})
-	for r, err := range records(view, segs, 1, s.Head.Seq, false) {
+	segs = append(segs, segment{s.UID, s.last()})
+	for r, err := range records(view, segs, 1, s.last(), false) {
 		if err != nil {
 			return v.unreadable(err)
 		}
@@ -128,6 +128,9 @@ func (j *Journal) verify(ctx context.Context, v *verifier) error {
 			return &Broken{Session: v.session, Seq: r.Seq, What: "the line is not what was hashed", Want: r.Hash, Got: v.head.Hash}
 		}
 		v.head.Fence = r.Fence
+	}
+	if v.head.Seq == s.last() && s.last() < s.Head.Seq {
+		return v.end() // the rest was not kept
 	}
 	if v.head.Seq != s.Head.Seq || v.head.Hash != s.Head.Hash {
 		return v.broken(s.Head.Hash, v.head.Hash, "the chain ends at seq %d, the session's head is seq %d", v.head.Seq, s.Head.Seq)

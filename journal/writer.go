@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -243,7 +244,7 @@ func (w *writer) write(jobs []*job) {
 		return
 	}
 	if err == nil {
-		w.remember(st.heads)
+		w.remember(st)
 	}
 	for _, jb := range ready {
 		jb.finish(err)
@@ -292,11 +293,14 @@ func refused(err error) bool {
 }
 
 // remember keeps the heads that are now durable.
-func (w *writer) remember(heads map[abi.SessionID]Head) {
-	if len(w.heads)+len(heads) > maxHeads {
+func (w *writer) remember(st *stage) {
+	if len(w.heads)+len(st.heads) > maxHeads {
 		clear(w.heads)
 	}
-	maps.Copy(w.heads, heads)
+	for uid := range st.gone {
+		delete(w.heads, uid)
+	}
+	maps.Copy(w.heads, st.heads)
 }
 
 // stage is a batch in the making: the store's state, and what the batch adds.
@@ -307,6 +311,7 @@ type stage struct {
 	known map[abi.SessionID]Head // heads that are durable
 	heads map[abi.SessionID]Head // heads of the batch
 	added map[string]bool        // keys that the batch adds
+	gone  map[abi.SessionID]bool // sessions that the batch deletes
 }
 
 func newStage(store Storage, known map[abi.SessionID]Head) *stage {
@@ -316,6 +321,7 @@ func newStage(store Storage, known map[abi.SessionID]Head) *stage {
 		known: known,
 		heads: make(map[abi.SessionID]Head),
 		added: make(map[string]bool),
+		gone:  make(map[abi.SessionID]bool),
 	}
 }
 
@@ -332,10 +338,14 @@ func (st *stage) get(key []byte) ([]byte, error) {
 	return st.view.Get(key)
 }
 
-// head is the session's head after what the batch has so far.
+// head is the session's head after what the batch has so far. There is none of a
+// deleted session.
 func (st *stage) head(uid abi.SessionID) (Head, error) {
 	if h, ok := st.heads[uid]; ok {
 		return h, nil
+	}
+	if st.gone[uid] {
+		return Head{}, errDeleted
 	}
 	if h, ok := st.known[uid]; ok {
 		return h, nil
@@ -343,6 +353,9 @@ func (st *stage) head(uid abi.SessionID) (Head, error) {
 	row, err := st.get(headKey(uid))
 	if err != nil {
 		return Head{}, err
+	}
+	if deleted, err := st.isDeleted(uid); deleted || err != nil {
+		return Head{}, cmp.Or(err, errDeleted)
 	}
 	h, _, err := decodeHead(uid, row)
 	return h, err
