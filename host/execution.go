@@ -53,7 +53,7 @@ type execution struct {
 	head   journal.Head
 	sum    summary
 	staged []turn.Staged
-	bytes  int       // of what is staged
+	bytes  int       // of what is staged, blobs too
 	since  time.Time // when the oldest of staged was staged
 	timer  *time.Timer
 	err    error // why nothing more can be appended
@@ -183,7 +183,7 @@ func (x *execution) stage(staged []turn.Staged) {
 	x.staged = append(x.staged, staged...)
 	for _, s := range staged {
 		x.sum.Updated = later(x.sum.Updated, s.Event.Time)
-		x.bytes += len(s.Encoded)
+		x.bytes += s.Size()
 	}
 }
 

@@ -52,6 +52,7 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 	if sum.Open == 0 {
 		sum.Closed = at + 1
 	}
+	encodedMeta, encodedSum := mustJSON(childMeta), mustJSON(sum)
 	children := make([]journal.ForkChild, req.Count)
 	for i := range children {
 		uid, err := h.newSessionID()
@@ -73,7 +74,7 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 		if err != nil {
 			return nil, err
 		}
-		children[i] = journal.ForkChild{UID: uid, Meta: mustJSON(childMeta), Event: event, Summary: mustJSON(sum)}
+		children[i] = journal.ForkChild{UID: uid, Meta: encodedMeta, Event: event, Summary: encodedSum}
 		if len(req.Names) > 0 {
 			children[i].Name = req.Names[i]
 		}

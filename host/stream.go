@@ -8,11 +8,13 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-// What a slow observer may leave waiting in memory. Beyond it deltas are
-// dropped, and records are read again from the journal.
+// What a slow observer may leave waiting in memory, by number and by size
+// together. Beyond it deltas are dropped, and records are read again from the
+// journal.
 const (
 	maxWaitingDeltas  = 1024
 	maxWaitingRecords = 256
+	maxQueuedBytes    = 4 << 20
 )
 
 // stream hands updates to an observer from a goroutine of its own, so that a
@@ -28,6 +30,7 @@ type stream struct {
 	queue  []Update
 	deltas int
 	kept   int     // records in queue
+	bytes  int     // of what is in queue
 	missed abi.Seq // first committed record that is not in queue, 0 if none
 	last   abi.Seq // last committed record
 	closed bool
@@ -52,7 +55,8 @@ func (s *stream) records(records []journal.Record, staged []turn.Staged) {
 	defer s.mu.Unlock()
 	for i, r := range records {
 		s.last = r.Seq
-		if s.missed != 0 || s.kept >= maxWaitingRecords {
+		size := staged[i].EventSize()
+		if s.missed != 0 || s.kept >= maxWaitingRecords || s.bytes+size > maxQueuedBytes {
 			if s.missed == 0 {
 				s.missed = r.Seq
 			}
@@ -61,6 +65,7 @@ func (s *stream) records(records []journal.Record, staged []turn.Staged) {
 		rec := Record{Session: s.uid, LogRecord: logRecord(r, staged[i].Event), Line: r.Line}
 		s.queue = append(s.queue, Update{Record: &rec})
 		s.kept++
+		s.bytes += size
 	}
 	s.wake.Signal()
 }
@@ -71,11 +76,12 @@ func (s *stream) delta(d Delta) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.missed != 0 || s.deltas >= maxWaitingDeltas {
+	if s.closed || s.missed != 0 || s.deltas >= maxWaitingDeltas || s.bytes+len(d.Text) > maxQueuedBytes {
 		return
 	}
 	s.queue = append(s.queue, Update{Delta: &d})
 	s.deltas++
+	s.bytes += len(d.Text)
 	s.wake.Signal()
 }
 
@@ -99,7 +105,7 @@ func (s *stream) deliver() {
 			s.wake.Wait()
 		}
 		queue, from, to := s.queue, s.missed, s.last
-		s.queue, s.deltas, s.kept, s.missed = nil, 0, 0, 0
+		s.queue, s.deltas, s.kept, s.bytes, s.missed = nil, 0, 0, 0, 0
 		closed := s.closed
 		s.mu.Unlock()
 		for _, u := range queue {

@@ -48,7 +48,7 @@ func Stage(e *abi.Event) (Staged, error) {
 	}
 	s := Staged{Event: e, Encoded: encoded}
 	if body != nil {
-		s.Blobs = [][]byte{body}
+		s.Blobs, s.body = [][]byte{body}, len(body)
 	}
 	return s, nil
 }
@@ -319,9 +319,16 @@ func clip(e *abi.Error) *abi.Error {
 	if e == nil || len(e.Description) <= maxErrorBytes {
 		return e
 	}
-	cut := maxErrorBytes
-	for !utf8.RuneStart(e.Description[cut]) {
-		cut--
+	return &abi.Error{Code: e.Code, Description: clipText(e.Description, maxErrorBytes)}
+}
+
+// clipText is s, or its first n bytes or a few less and a mark.
+func clipText(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	return &abi.Error{Code: e.Code, Description: e.Description[:cut] + "…"}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
 }

@@ -103,6 +103,8 @@ func (m *Machine) intents(calls []abi.ToolCall, at abi.Time) ([]*toolCall, []Sta
 			return nil, nil, refuse(fmt.Sprintf("call %d: that tool is not granted to this turn", i+1))
 		case call.ID == "" || seen[call.ID] || m.toolIDs[abi.DigestOf([]byte(call.ID))]:
 			return nil, nil, malformed(fmt.Errorf("call %d: its id must be one that no other call of the turn has", i+1))
+		case len(call.ID) > abi.MaxNameBytes:
+			return nil, nil, malformed(fmt.Errorf("call %d: its id has more than %d bytes", i+1, abi.MaxNameBytes))
 		case call.IdempotencyKey == "":
 			return nil, nil, malformed(fmt.Errorf("call %d: it has no idempotency key", i+1))
 		case call.Mediation == abi.MediationInHarnessReported:
@@ -448,6 +450,9 @@ func (m *Machine) wait(request []byte, now abi.Time) (Ready, error) {
 	}
 	if req.Until.IsZero() && req.Signal == "" {
 		return malformed(errors.New("wait for a time, a signal, or both")), nil
+	}
+	if len(req.Signal) > abi.MaxNameBytes {
+		return malformed(fmt.Errorf("the signal's name has more than %d bytes", abi.MaxNameBytes)), nil
 	}
 	if r, ok := m.spend(); !ok {
 		return r, nil

@@ -88,6 +88,20 @@ type Staged struct {
 	Encoded []byte
 	// Blobs must be durable with or before the record.
 	Blobs [][]byte
+
+	body int // bytes of the event that are a blob
+}
+
+// EventSize is how many bytes the event has, a body that is a blob included.
+func (s Staged) EventSize() int { return len(s.Encoded) + s.body }
+
+// Size is how many bytes are to be stored: those of the event and of all blobs.
+func (s Staged) Size() int {
+	n := len(s.Encoded)
+	for _, b := range s.Blobs {
+		n += len(b)
+	}
+	return n
 }
 
 // Ready is what the caller must do now, in this order: stage Stage; if Commit,
@@ -259,6 +273,9 @@ func (m *Machine) history(request []byte) (Ready, error) {
 	if req.FromSeq < 0 || req.Limit < 0 {
 		return malformed(errors.New("from_seq and limit must not be negative")), nil
 	}
+	if n := len(req.Kinds); n > abi.MaxHistoryKinds {
+		return malformed(fmt.Errorf("%d kinds: at most %d are taken", n, abi.MaxHistoryKinds)), nil
+	}
 	if req.Limit == 0 || req.Limit > abi.MaxHistoryPage {
 		req.Limit = abi.MaxHistoryPage
 	}
@@ -270,8 +287,8 @@ func (m *Machine) model(request []byte, now abi.Time) (Ready, error) {
 	if err := decode(request, &call); err != nil {
 		return malformed(err), nil
 	}
-	if len(call.Messages) == 0 {
-		return malformed(errors.New("a model call needs at least one message")), nil
+	if n := len(call.Messages); n == 0 || n > abi.MaxMessages {
+		return malformed(fmt.Errorf("%d messages: want 1 to %d", n, abi.MaxMessages)), nil
 	}
 	if r, ok := m.spend(); !ok {
 		return r, nil
@@ -573,9 +590,12 @@ func refuse(why string) Ready {
 
 func limit(why string) Ready { return Ready{Reply: &Reply{Status: abi.StatusLimit, Body: []byte(why)}} }
 
+// maxNoteBytes bounds a note: an error of a library may quote all of a request.
+const maxNoteBytes = 256
+
 // invalid answers a malformed request; note is for the operator.
 func invalid(why string, note error) Ready {
-	return Ready{Reply: &Reply{Status: abi.StatusInvalid, Body: []byte(why)}, Note: note.Error()}
+	return Ready{Reply: &Reply{Status: abi.StatusInvalid, Body: []byte(why)}, Note: clipText(note.Error(), maxNoteBytes)}
 }
 
 // malformed answers a request that is not what its import takes.

@@ -81,5 +81,9 @@ type HistoryRequest struct {
 	Reverse bool        `json:"reverse,omitempty"`
 }
 
-// MaxHistoryPage is the largest page of history.
-const MaxHistoryPage = 100
+// MaxHistoryPage is the largest page of history, MaxHistoryKinds the longest list
+// of kinds.
+const (
+	MaxHistoryPage  = 100
+	MaxHistoryKinds = 64
+)

@@ -186,6 +186,13 @@ type ToolCallRequest struct {
 // MaxToolCalls is the most calls one request has.
 const MaxToolCalls = 32
 
+// MaxNameBytes is the length of the longest id of a tool call and of the longest
+// name of a signal: they are kept in memory, and beside the head of a session.
+const MaxNameBytes = 1 << 10
+
+// MaxMessages is the most messages one ModelCall has.
+const MaxMessages = 10_000
+
 // ToolCallResponse has a result for each call, in their order.
 type ToolCallResponse struct {
 	Results []ToolResult `json:"results,omitempty"`
