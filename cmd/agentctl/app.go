@@ -31,6 +31,9 @@ type app struct {
 	dataDir string
 	project string
 
+	// callTimeout is how long a call of a model or tool may take; 0: the host's.
+	callTimeout time.Duration
+
 	// tools is the file of --tools, of commands that run a turn.
 	tools string
 
@@ -115,8 +118,9 @@ func (a *app) noteCancel() {
 // is the file that answers every model call that does not name a model.
 func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, error) {
 	o := edge.Options{
-		CacheDir: a.cacheDirectory(),
-		LockWait: lockWait,
+		CacheDir:    a.cacheDirectory(),
+		CallTimeout: a.callTimeout,
+		LockWait:    lockWait,
 		// For tests: both engines must reach the same roots (M2).
 		Interpreter: a.getenv("AGENTCELL_INTERPRETER") != "",
 	}

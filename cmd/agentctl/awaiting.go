@@ -21,6 +21,7 @@ func (t *turnFlags) add(cmd *cobra.Command, a *app) {
 	f := cmd.Flags()
 	f.Var(text(&t.script, ""), "script", "answer model calls from `FILE`, JSON lines")
 	f.Var(text(&a.tools, ""), "tools", "let the turn call the tools of `FILE`, JSON lines")
+	f.Var(duration(&a.callTimeout), "call-timeout", "let a call of a model or tool take this `TIME` (default 10m)")
 }
 
 // turn runs one turn and reports how it ended, or what it waits for.

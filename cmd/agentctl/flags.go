@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/agentcell/agentcell/harnesses"
@@ -44,6 +45,30 @@ func (f textFlag) String() string {
 }
 
 func (f textFlag) Type() string { return "string" }
+
+// durationFlag is a flag for a time above zero.
+type durationFlag struct{ value *time.Duration }
+
+func duration(value *time.Duration) durationFlag { return durationFlag{value} }
+
+func (f durationFlag) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return errors.New("want a time above 0, such as 30s")
+	}
+	*f.value = d
+	return nil
+}
+
+// String is called on the zero value too.
+func (f durationFlag) String() string {
+	if f.value == nil || *f.value == 0 {
+		return ""
+	}
+	return f.value.String()
+}
+
+func (f durationFlag) Type() string { return "duration" }
 
 // defaultHarness is what a new session runs when nobody says otherwise.
 const defaultHarness = "echo"

@@ -21,6 +21,7 @@ import (
 	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
 	runtime "github.com/agentcell/agentcell/runtimes/wasm"
 	"github.com/agentcell/agentcell/wasm"
 )
@@ -44,6 +45,13 @@ type Options struct {
 	// LockWait is how long Open waits for another process that has the
 	// directory.
 	LockWait time.Duration
+	// Limits bound a turn, Deadline and CallTimeout its time, MaxTurns how many run
+	// at once, MaxQueue how many wait for one session, Warm what is kept for the
+	// next turn: as in host.Config, whose defaults hold for zero values.
+	Limits                abi.Limits
+	Deadline, CallTimeout time.Duration
+	MaxTurns, MaxQueue    int
+	Warm                  host.WarmLimits
 	// FlushDelay is the longest a staged record stays volatile while its turn
 	// goes on; 0 means host.FlushDelay, a negative value turns the flush off.
 	FlushDelay time.Duration
@@ -93,7 +101,8 @@ func over(store *journal.Journal, o Options) (*Host, error) {
 	h, err := host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
 		Models: models, DefaultModel: o.DefaultModel, Tools: o.Tools, Log: o.Log, Now: o.Now,
-		FlushDelay: o.FlushDelay,
+		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
+		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
 	})
 	if err != nil {
 		return nil, errors.Join(err, rt.Close(context.Background()))
