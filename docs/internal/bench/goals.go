@@ -101,6 +101,16 @@ var goals = []goal{
 		figure: metric{"cmd/agentctl.Process/replay", "p50-ns"}, atMost: 30e6,
 	},
 	{
+		id: "S2", what: "a turn that loops is CANCELED after",
+		goal: "≤ 50 ms", elsewhere: "wazero, closed on its context: the same, but for turns 2–3.5 × slower",
+		figure: metric{"host.Cancel/loop", "ns/op"}, atMost: 50e6,
+	},
+	{
+		id: "S2", what: "a turn whose model hangs is CANCELED after",
+		goal: "≤ 50 ms", elsewhere: "–",
+		figure: metric{"host.Cancel/model", "ns/op"}, atMost: 50e6,
+	},
+	{
 		id: "F14", what: "a turn after 100,000 records, against one after 10",
 		goal: "flat: ≤ 1.25 ×", elsewhere: "agentsessions: 8.7 ms after 100 turns, 178 ms after 5,000",
 		figure: metric{"host/edge.History/records=100000", "ns/op"}, reference: metric{"host/edge.History/records=10", "ns/op"}, atMost: 1.25,
