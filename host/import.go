@@ -21,10 +21,14 @@ import (
 // file has been read to its end and holds; what Export did not write is a
 // *portable.Damage, and nothing is imported. No engine is started: that turns
 // are what the module does, Verify can tell. A session that is here with the same
-// head is left as it is; with another head it is ErrConflict. A name that another
-// session has is ErrExists.
+// head is left as it is; with another head it is ErrConflict. One that was deleted
+// here comes back; what is kept of it must be in the file, or it is ErrConflict. A
+// name that another session has is ErrExists.
 func (h *Host) Import(ctx context.Context, r io.Reader, req ImportRequest) (Portable, error) {
 	p, err := h.importFile(ctx, r, req)
+	if errors.Is(err, journal.ErrKept) {
+		err = fmt.Errorf("%w: forks or snapshots may need the record that is here, which the file has not: %w", ErrConflict, err)
+	}
 	if err != nil {
 		return Portable{}, fmt.Errorf("import: %w", err)
 	}

@@ -65,7 +65,7 @@ func decodeRow(s journal.Session) (row, error) {
 	return r, nil
 }
 
-// row reads a session; an unknown one is ErrNotFound.
+// row reads a session; one that is unknown, or was deleted, is ErrNotFound.
 func (h *Host) row(uid abi.SessionID) (row, error) {
 	s, err := h.journal.Session(uid)
 	if errors.Is(err, journal.ErrNotFound) {
@@ -74,7 +74,14 @@ func (h *Host) row(uid abi.SessionID) (row, error) {
 	if err != nil {
 		return row{}, fmt.Errorf("session %q: %w", uid, err)
 	}
+	if s.IsDeleted() {
+		return row{}, wasDeleted(uid)
+	}
 	return decodeRow(s)
+}
+
+func wasDeleted(uid abi.SessionID) error {
+	return fmt.Errorf("session %q: %w: it was deleted", uid, ErrNotFound)
 }
 
 // show is the session as callers see it. Whether a turn runs is asked of this
@@ -112,6 +119,8 @@ func (h *Host) state(r row, running bool) Session {
 
 func (h *Host) compute(r row, running bool) ComputeState {
 	switch {
+	case r.IsDeleted():
+		return ComputeTerminated
 	case running:
 		return ComputeLive
 	case r.Head.Seq == 0:
@@ -323,8 +332,10 @@ func (h *Host) Resolve(ctx context.Context, project, ref string) (abi.SessionID,
 	if ref == "" {
 		return "", fmt.Errorf("%w: empty session name", ErrInvalid)
 	}
-	if _, err := h.journal.Session(abi.SessionID(ref)); err == nil {
-		return abi.SessionID(ref), nil
+	if s, err := h.journal.Session(abi.SessionID(ref)); err == nil && s.IsDeleted() {
+		return "", wasDeleted(s.UID)
+	} else if err == nil {
+		return s.UID, nil
 	} else if !errors.Is(err, journal.ErrNotFound) {
 		return "", err
 	}

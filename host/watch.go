@@ -136,6 +136,9 @@ func (w *watch) begin() error {
 			if err != nil {
 				return err
 			}
+			if s.IsDeleted() {
+				continue
+			}
 			s.Meta, s.Summary = nil, nil
 			there = append(there, s)
 		}
