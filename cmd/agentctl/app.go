@@ -42,6 +42,11 @@ type app struct {
 
 	// turning is set while a turn runs, so that Ctrl-C can say what it does.
 	turning atomic.Bool
+
+	// exit ends the process at once; beforeExit, if set, gives back what it holds
+	// of a terminal.
+	exit       func(code int)
+	beforeExit atomic.Pointer[func()]
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) *app {
@@ -66,7 +71,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 		err = context.Cause(ctx)
 	}
 	code := exitCode(err)
-	if err != nil {
+	var reported *reportedError
+	if err != nil && !errors.As(err, &reported) {
 		a.report(err, code)
 	}
 	return code
@@ -75,6 +81,12 @@ func (a *app) run(ctx context.Context, args []string) int {
 // interrupts gives the context of a run: the first Ctrl-C ends it, so that a
 // running turn is canceled; the second one leaves at once.
 func (a *app) interrupts(exit func(int)) (context.Context, func()) {
+	a.exit = func(code int) {
+		if f := a.beforeExit.Load(); f != nil {
+			briefly(*f)
+		}
+		exit(code)
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -87,7 +99,7 @@ func (a *app) interrupts(exit func(int)) (context.Context, func()) {
 		}
 		cancel(errInterrupted)
 		if _, ok := <-signals; ok {
-			exit(exitInterrupted)
+			a.exit(exitInterrupted)
 		}
 	}()
 	return ctx, func() {
@@ -96,20 +108,27 @@ func (a *app) interrupts(exit func(int)) (context.Context, func()) {
 	}
 }
 
-// noteCancel says what Ctrl-C does. It waits only a moment to have said it: a
-// reader that does not read must not keep anybody from leaving.
+// noteCancel says what Ctrl-C does.
 func (a *app) noteCancel() {
-	const moment = 100 * time.Millisecond
-	said := make(chan struct{})
-	go func() {
-		defer close(said)
+	briefly(func() {
 		if a.errTerminal {
 			a.note("") // the terminal has just shown ^C
 		}
 		a.note("canceling the turn; once more leaves at once and the session can be resumed")
+	})
+}
+
+// briefly waits only a moment for f, which writes: a reader that does not read
+// must not keep anybody from leaving.
+func briefly(f func()) {
+	const moment = 100 * time.Millisecond
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
 	}()
 	select {
-	case <-said:
+	case <-done:
 	case <-time.After(moment):
 	}
 }

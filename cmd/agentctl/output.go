@@ -24,18 +24,19 @@ type output struct {
 	json, quiet bool
 
 	outTerminal, errTerminal bool
-	columns                  int // of stdout, 0 if it is no terminal
+	screen                   *os.File // stdout, if it is a terminal
+	columns                  int      // of stdout, 0 if it is no terminal
 	outStyle, errStyle       style
 
 	mu      sync.Mutex
 	out     *bufio.Writer
 	err     io.Writer
-	midLine bool  // the last delta left its line open
-	broken  error // the first failed write of data
+	midLine io.Writer // where the last piece of an answer left its line open
+	broken  error     // the first failed write of data
 }
 
 // style holds a terminal's escape sequences, empty ones where none are wanted.
-type style struct{ dim, bad, reset string }
+type style struct{ dim, bad, strong, reset string }
 
 func newOutput(stdout, stderr io.Writer, getenv func(string) string) *output {
 	o := &output{
@@ -43,7 +44,29 @@ func newOutput(stdout, stderr io.Writer, getenv func(string) string) *output {
 		outTerminal: isTerminal(stdout), errTerminal: isTerminal(stderr), columns: columnsOf(stdout),
 	}
 	o.outStyle, o.errStyle = styleOf(o.outTerminal, getenv), styleOf(o.errTerminal, getenv)
+	if o.outTerminal {
+		o.screen = stdout.(*os.File)
+	}
 	return o
+}
+
+// through sends everything for the terminal to w, until back.
+func (o *output) through(w io.Writer) (back func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.flushLocked()
+	err := o.err
+	o.out.Reset(w)
+	if o.errTerminal {
+		o.err = w
+	}
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.flushLocked()
+		o.out.Reset(o.screen)
+		o.err = err
+	}
 }
 
 func isTerminal(w io.Writer) bool {
@@ -68,7 +91,7 @@ func styleOf(terminal bool, getenv func(string) string) style {
 	if !terminal || getenv("NO_COLOR") != "" || getenv("TERM") == "dumb" {
 		return style{}
 	}
-	return style{dim: "\x1b[2m", bad: "\x1b[31m", reset: "\x1b[0m"}
+	return style{dim: "\x1b[2m", bad: "\x1b[31m", strong: "\x1b[1m", reset: "\x1b[0m"}
 }
 
 // data writes bytes that are safe for a terminal to stdout.
@@ -185,16 +208,19 @@ func (o *output) delta(d host.Delta) {
 	}
 	if text := lines(d.Text); text != "" {
 		fmt.Fprint(o.err, o.errStyle.dim+text+o.errStyle.reset)
-		o.midLine = !strings.HasSuffix(text, "\n")
+		o.midLine = nil
+		if !strings.HasSuffix(text, "\n") {
+			o.midLine = o.err
+		}
 	}
 }
 
 // endDeltas ends the line that deltas left open, so that what follows starts
 // its own.
 func (o *output) endDeltas() {
-	if o.midLine {
-		fmt.Fprintln(o.err)
-		o.midLine = false
+	if o.midLine != nil {
+		fmt.Fprintln(o.midLine)
+		o.midLine = nil
 	}
 }
 
@@ -221,7 +247,7 @@ func (o *output) note(format string, args ...any) {
 func (o *output) complain(text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.flushLocked()
 	o.endDeltas()
+	o.flushLocked()
 	fmt.Fprintln(o.err, lines(text))
 }

@@ -67,6 +67,7 @@ Environment:
 
 	root.AddCommand(
 		newExecCommand(a),
+		newChatCommand(a),
 		newCreateCommand(a),
 		newListCommand(a),
 		newGetCommand(a),

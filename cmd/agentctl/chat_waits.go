@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/agentcell/agentcell/host"
+)
+
+// decideAll asks a person about each call that waits, with its arguments in full.
+// It reports whether any of them was decided.
+func (c *chat) decideAll(ctx context.Context, waits []waitJSON) (decided bool, err error) {
+	for _, w := range waits {
+		if w.Tool == "" || w.Settled {
+			continue
+		}
+		approved, reason, err := c.askAbout(ctx, w)
+		if errors.Is(err, errGivenUp) {
+			return decided, nil
+		}
+		if err != nil {
+			return decided, err
+		}
+		if err := c.decide(ctx, w.CallID, approved, reason); err != nil {
+			return decided, err
+		}
+		decided = true
+	}
+	return decided, nil
+}
+
+// askAbout asks whether a call may happen. No answer is errGivenUp.
+func (c *chat) askAbout(ctx context.Context, w waitJSON) (approved bool, reason string, err error) {
+	c.note("%s wants to be called%s", oneLine(w.Tool), callDetails(w))
+	for {
+		answer, err := c.ask(ctx, "allow it? y or n, and why if you like; Enter leaves it waiting: ")
+		if err != nil {
+			return false, "", err
+		}
+		word, reason, _ := strings.Cut(strings.TrimSpace(answer), " ")
+		switch reason = strings.TrimSpace(reason); strings.ToLower(word) {
+		case "y", "yes":
+			return true, reason, nil
+		case "n", "no":
+			return false, reason, nil
+		case "":
+			return false, "", errGivenUp
+		}
+	}
+}
+
+// callDetails is what a person must know who decides on a call.
+func callDetails(w waitJSON) string {
+	text := ", without arguments"
+	var indented bytes.Buffer
+	if len(w.Args) > 0 && json.Indent(&indented, w.Args, "  ", "  ") == nil {
+		text = " with\n  " + indented.String()
+	}
+	if w.Reason != "" {
+		text += "\n  because: " + oneLine(w.Reason)
+	}
+	return text
+}
+
+// decide records a decision and shows it.
+func (c *chat) decide(ctx context.Context, call string, approved bool, reason string) error {
+	after, err := c.host.Decide(ctx, host.DecideRequest{
+		Session: c.session.UID, CallID: call, Approved: approved, Reason: reason, Actor: c.actor(""),
+	})
+	if err != nil {
+		return errors.Join(err, c.refresh(ctx))
+	}
+	return c.recorded(ctx, after)
+}
+
+// recorded shows what was recorded since, and moves on to where the session is
+// now.
+func (c *chat) recorded(ctx context.Context, after host.Session) error {
+	before := c.session
+	c.session = after
+	if after.Head.Seq == before.Head.Seq {
+		return nil
+	}
+	for r, err := range c.host.Replay(ctx, after.UID, before.Head.Seq+1, after.Head.Seq) {
+		if err != nil {
+			return err
+		}
+		c.view.record(r)
+	}
+	return nil
+}
+
+// decideOn is /approve and /deny: the rest of the line begins with the id of the
+// call, if several wait, and says why.
+func (c *chat) decideOn(ctx context.Context, approved bool, rest string) error {
+	id, reason := "", rest
+	word, tail, _ := strings.Cut(rest, " ")
+	for _, w := range c.session.Waiting {
+		if w.Tool != "" && w.CallID == word {
+			id, reason = word, strings.TrimSpace(tail)
+		}
+	}
+	call, err := c.callToDecide(c.session, decideOptions{call: id})
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return usagef("which call? Put the id of one of those that wait before the reason: %s", quoted(c.openCalls()))
+	}
+	if err != nil {
+		return usagef("no call waits for a decision")
+	}
+	if err := c.decide(ctx, call, approved, reason); err != nil {
+		return err
+	}
+	return c.resume(ctx)
+}
+
+// openCalls are the ids of the calls that wait for a decision.
+func (c *chat) openCalls() []string {
+	var ids []string
+	for _, w := range c.session.Waiting {
+		if w.Tool != "" && !w.Settled {
+			ids = append(ids, w.CallID)
+		}
+	}
+	return ids
+}
+
+// signal is /signal: the name, and what goes with it.
+func (c *chat) signal(ctx context.Context, rest string) error {
+	name, payload, _ := strings.Cut(rest, " ")
+	after, err := c.host.Signal(ctx, c.session.UID, name, []byte(strings.TrimSpace(payload)))
+	if err != nil {
+		return errors.Join(err, c.refresh(ctx))
+	}
+	if err := c.recorded(ctx, after); err != nil {
+		return err
+	}
+	return c.resume(ctx)
+}
+
+// endsWait is what a person who chats can do about what the session waits for.
+func (c *chat) endsWait(waiting []host.Waiting) string {
+	next := "/resume goes on with the turn"
+	if i := slices.IndexFunc(waiting, func(w host.Waiting) bool { return !w.Settled }); i >= 0 {
+		switch w := waiting[i]; {
+		case w.Tool != "":
+			next = "/approve allows it, /deny refuses it"
+		case w.Signal != "":
+			next = "/signal " + typed(w.Signal, "NAME") + " ends the wait"
+		default:
+			next = "the turn goes on by itself when that time has come"
+		}
+	}
+	return next + "; /cancel drops the turn"
+}
