@@ -83,6 +83,7 @@ Environment:
 		newVerifyCommand(a),
 		newExportCommand(a),
 		newImportCommand(a),
+		newDeleteCommand(a),
 		newHarnessCommand(a),
 		newDoctorCommand(a),
 		newCompletionCommand(a),
