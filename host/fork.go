@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -203,6 +204,7 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 				return summary{}, fmt.Errorf("%w: seq %d is in the opening of a turn: fork at seq %d or later", ErrMidTurn, at, first)
 			}
 			inside = false
+			slices.Reverse(waiting.list)
 			sum = summary{Open: rec.Seq, Execution: e.ExecutionID, Root: e.Cell.BaseRoot, Waiting: waiting.list}
 		case e.Kind == abi.EventEnd:
 			sum.Updated = updated

@@ -225,11 +225,11 @@ func TestApproval(t *testing.T) {
 func TestForkOfParkedTurn(t *testing.T) {
 	r, b := toolRig(t)
 	s := r.create("steps")
-	r.park(s.UID, "model x; tools d:drop e:drop; count")
+	waits := r.park(s.UID, "model x; tools d:drop e:drop; count")
 	head := mustGet(t, r, s.UID).Head.Seq
 	children := fork(t, r, host.ForkRequest{Session: s.UID, At: head, Count: 2})
 	for i, c := range children {
-		if c.State != host.ExecAwaiting || len(c.Waiting) != 2 {
+		if c.State != host.ExecAwaiting || !cmp.Equal(c.Waiting, waits) {
 			t.Errorf("child %+v", c)
 		}
 		r.decide(c.UID, "d", i == 0)
