@@ -42,7 +42,17 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
-// testFunctions are the names of all tests of the module.
+// TestReliability checks that the tests that reliability.md names exist.
+func TestReliability(t *testing.T) {
+	tests := testFunctions(t)
+	for _, name := range regexp.MustCompile("`((?:Test|Fuzz)[^`]*)`").FindAllStringSubmatch(read(t, "reliability.md"), -1) {
+		if !tests[name[1]] {
+			t.Errorf("reliability.md names %s, which no test file has", name[1])
+		}
+	}
+}
+
+// testFunctions are the names of all tests and fuzzers of the module.
 func testFunctions(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -55,7 +65,7 @@ func testFunctions(t *testing.T) map[string]bool {
 			return err
 		}
 		for _, decl := range file.Decls {
-			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && (strings.HasPrefix(f.Name.Name, "Test") || strings.HasPrefix(f.Name.Name, "Fuzz")) {
 				found[f.Name.Name] = true
 			}
 		}

@@ -147,63 +147,72 @@ func converse(t *testing.T, c conversation, store *journal.Journal, rt runtimes.
 	s := r.create(c.harness)
 	fault, passed := dropAt(drop)
 	r.SetFault(fault)
-	ctx := context.Background()
 	var lost int64
 	for _, input := range c.inputs {
-		before, err := r.Get(ctx, s.UID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = r.converse(host.ExecRequest{Session: s.UID, Inputs: say(input)})
-		if err == nil {
-			continue
-		}
-		if !errors.Is(err, errDropped) {
-			t.Fatalf("%q: %v", input, err)
-		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
-		r.open()
-		lost = provider.calls.Load() - answers(t, r, s.UID)
-		after, err := r.Get(ctx, s.UID)
-		switch {
-		case err != nil:
-			t.Fatal(err)
-		case after.State == host.ExecInterrupted:
-			if _, err := r.Exec(ctx, host.ExecRequest{Session: s.UID, Inputs: say(input)}); !errors.Is(err, host.ErrOpenTurn) {
-				t.Fatalf("exec with input on an open turn: %v", err)
-			}
-			if err := r.converse(host.ExecRequest{Session: s.UID}); err != nil {
-				t.Fatal(err)
-			}
-		case after.State == host.ExecAwaiting:
-			if err := r.converse(host.ExecRequest{Session: s.UID}); err != nil {
-				t.Fatal(err)
-			}
-		case after.Head == before.Head:
-			if err := r.converse(host.ExecRequest{Session: s.UID, Inputs: say(input)}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		lost += r.give(provider, s.UID, input)
 	}
 	r.verify(s.UID)
 	return result{r.transcript(s.UID), provider.calls.Load(), lost, passed()}
 }
 
-// converse runs a turn to its end, settling what it parks for: every second call
-// is denied.
+// give gives a session an input, and goes on with what is open if the host is
+// dropped meanwhile. It returns how many answers were lost with it.
+func (r *rig) give(provider *counted, uid abi.SessionID, input string) (lost int64) {
+	r.t.Helper()
+	ctx := context.Background()
+	calls := provider.calls.Load() - r.answers(uid)
+	before, err := r.Get(ctx, uid)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req := host.ExecRequest{Session: uid}
+	if input != "" {
+		req.Inputs = say(input)
+	}
+	if err = r.converse(req); err == nil {
+		return 0
+	}
+	if !errors.Is(err, errDropped) {
+		r.t.Fatalf("%q: %v", input, err)
+	}
+	if err := r.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.open()
+	lost = provider.calls.Load() - r.answers(uid) - calls
+	after, err := r.Get(ctx, uid)
+	switch {
+	case err != nil:
+		r.t.Fatal(err)
+	case after.State == host.ExecInterrupted:
+		if _, err := r.Exec(ctx, host.ExecRequest{Session: uid, Inputs: say("more")}); !errors.Is(err, host.ErrOpenTurn) {
+			r.t.Fatalf("exec with input on an open turn: %v", err)
+		}
+		err = r.converse(host.ExecRequest{Session: uid})
+	case after.State == host.ExecAwaiting:
+		err = r.converse(host.ExecRequest{Session: uid})
+	case after.Head == before.Head:
+		err = r.converse(req)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return lost
+}
+
+// converse runs a turn to its end, settling what it parks for: calls whose ids
+// begin with a are approved.
 func (r *rig) converse(req host.ExecRequest) error {
 	ctx := context.Background()
 	e, err := r.Exec(ctx, req)
 	for err == nil && len(e.Waiting) > 0 {
-		for i, w := range e.Waiting {
+		for _, w := range e.Waiting {
 			switch {
 			case w.Settled:
 			case w.Signal != "":
 				_, err = r.Signal(ctx, req.Session, w.Signal, []byte(`{"because":"told"}`))
 			default:
-				_, err = r.Decide(ctx, host.DecideRequest{Session: req.Session, CallID: w.CallID, Approved: i%2 == 0})
+				_, err = r.Decide(ctx, host.DecideRequest{Session: req.Session, CallID: w.CallID, Approved: w.CallID[0] == 'a'})
 			}
 			if err != nil {
 				return err
@@ -215,18 +224,12 @@ func (r *rig) converse(req host.ExecRequest) error {
 }
 
 // answers counts the recorded answers of model calls.
-func answers(t *testing.T, r *rig, uid abi.SessionID) int64 {
-	s, err := r.Get(context.Background(), uid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Head.Seq == 0 {
-		return 0
-	}
+func (r *rig) answers(uid abi.SessionID) int64 {
+	r.t.Helper()
 	n := int64(0)
 	for rec, err := range r.Replay(context.Background(), uid, 0, 0) {
 		if err != nil {
-			t.Fatal(err)
+			r.t.Fatal(err)
 		}
 		e := rec.Event
 		if e.Cell != nil && e.Cell.CallID != "" && (e.Kind == abi.EventOutput || e.Kind == abi.EventError) {

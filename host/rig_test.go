@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runChild(dir))
 		os.Exit(1)
 	}
+	if spec := os.Getenv(crashEnv); spec != "" {
+		fmt.Fprintln(os.Stderr, runCrash(spec))
+		os.Exit(1)
+	}
 	if spec := os.Getenv(soakEnv); spec != "" {
 		if err := runSoaked(spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)

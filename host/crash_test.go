@@ -1,0 +1,410 @@
+package host_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/host/model/echo"
+	"github.com/agentcell/agentcell/host/tool"
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/runtimes"
+	runtime "github.com/agentcell/agentcell/runtimes/wasm"
+	"github.com/agentcell/agentcell/sdk/abi"
+	"github.com/agentcell/agentcell/wasm"
+)
+
+// crashEnv makes the test binary a process that dies at one point: its value is a
+// crash.
+const crashEnv = "AGENTCELL_TEST_CRASH_CHILD"
+
+// crash is a point at which a host dies in a turn with a tool call.
+type crash struct {
+	// Phase is what the host is at: asking (the turn runs until it parks),
+	// deciding, or running (the turn goes on).
+	Phase string
+	// Point is one of the host's fault points; or "call", in the tool itself; or
+	// "clock", when the time of a decision is read; or "return", behind the phase.
+	Point string
+	// Record is what the record then ends with: it tells points of one name apart.
+	Record string
+	Denied bool
+	Free   bool // no gate: nobody is asked before the call
+
+	// For a child.
+	Dir, Cache string
+	Session    abi.SessionID
+	Rule       abi.OnCrash
+}
+
+// crashes are the rows of the table in docs/reliability.md, by what stands in its
+// first column. Not all kill a process each time, which takes its time; make soak
+// does.
+var crashes = []struct {
+	what  string
+	kills bool
+	crash
+}{
+	{"before the call's intent is durable", false, crash{Phase: "asking", Point: "staged", Record: "END"}},
+	{"before the request to approve it is durable", false, crash{Phase: "asking", Point: "staged", Record: "TOOL_CALL TOOL_CALL"}},
+	{"after the request is durable", true, crash{Phase: "asking", Point: "committed", Record: "APPROVAL_REQUEST"}},
+	{"before the decision is durable", true, crash{Phase: "deciding", Point: "clock", Record: "APPROVAL_REQUEST"}},
+	{"after the decision is durable", true, crash{Phase: "deciding", Point: "return", Record: "APPROVAL_RESULT"}},
+	{"before the start of the call is durable", false, crash{Phase: "running", Point: "staged", Record: "APPROVAL_RESULT"}},
+	{"after the start is durable, before the call", true, crash{Phase: "running", Point: "committed", Record: "LIFECYCLE"}},
+	{"in the call", true, crash{Phase: "running", Point: "call", Record: "LIFECYCLE"}},
+	{"after the call, before its result is durable", true, crash{Phase: "running", Point: "answered", Record: "LIFECYCLE"}},
+	{"after the result is durable", true, crash{Phase: "running", Point: "committed", Record: "TOOL_RESULT OUTPUT MODEL_CALL"}},
+	{"before the turn's END is durable", false, crash{Phase: "running", Point: "ending", Record: "MODEL_CALL"}},
+	{"after END is durable", false, crash{Phase: "running", Point: "ended", Record: "END"}},
+	{"denied: after the decision is durable", true, crash{Phase: "deciding", Point: "return", Record: "APPROVAL_RESULT", Denied: true}},
+	{"denied: before that is durable as the call's result", false, crash{Phase: "running", Point: "staged", Record: "APPROVAL_RESULT", Denied: true}},
+	{"no gate: before the call's intent is durable", false, crash{Phase: "asking", Point: "staged", Record: "END", Free: true}},
+	{"no gate: after the intent is durable, before the call", false, crash{Phase: "asking", Point: "committed", Record: "TOOL_CALL", Free: true}},
+	{"no gate: in the call", true, crash{Phase: "asking", Point: "call", Record: "TOOL_CALL", Free: true}},
+	{"no gate: after the call, before its result is durable", false, crash{Phase: "asking", Point: "answered", Record: "TOOL_CALL", Free: true}},
+	{"no gate: after the result is durable", false, crash{Phase: "asking", Point: "committed", Record: "TOOL_RESULT OUTPUT MODEL_CALL", Free: true}},
+}
+
+var crashRules = []abi.OnCrash{abi.OnCrashRetry, abi.OnCrashUnknown, abi.OnCrashAsk}
+
+// crashTable reads the table of docs/reliability.md: its cells by what stands in
+// the first one.
+func crashTable(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) == 2+len(crashRules) {
+			for i := range cells {
+				cells[i] = strings.TrimSpace(cells[i])
+			}
+			rows[cells[0]] = cells[1:]
+		}
+	}
+	return rows
+}
+
+// I3: a host that dies at any step of a tool call, in
+// memory and by kill -9 on a real store, leaves what docs/reliability.md says, and
+// what becomes of the call is what it says for the tool's rule.
+func TestI3_CrashTable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a big module")
+	}
+	table := crashTable(t)
+	for _, tt := range crashes {
+		want := table[tt.what]
+		if want == nil {
+			t.Errorf("docs/reliability.md has no row %q", tt.what)
+			continue
+		}
+		for _, kills := range []bool{false, true} {
+			switch {
+			case !kills && tt.Point == "call": // only a process can die in a tool
+				continue
+			case kills && !tt.kills && os.Getenv("AGENTCELL_SOAK") == "":
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/kill=%t", tt.what, kills), func(t *testing.T) {
+				got := []string{""}
+				for _, rule := range crashRules {
+					c := tt.crash
+					c.Rule = rule
+					state, outcome := c.run(t, kills)
+					if got[0] != "" && got[0] != state {
+						t.Errorf("with %s it is %s", rule, state)
+					}
+					got[0] = state
+					got = append(got, outcome)
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("(-docs/reliability.md +host)\n%s", diff)
+				}
+			})
+		}
+		delete(table, tt.what)
+	}
+	for what, cells := range table {
+		if !strings.HasPrefix(what, "-") && cells[1] != "`retry`" {
+			t.Errorf("docs/reliability.md has a row %q that is not tested", what)
+		}
+	}
+}
+
+// input is what the turn is told to do.
+func (c crash) input() string {
+	if c.Free {
+		return "tools d:work; model y; count"
+	}
+	return "tools a:read d:work; model y; count"
+}
+
+// run lets a host die and another one go on. It gives the state that the session
+// was left in, and what became of the call.
+func (c crash) run(t *testing.T, kills bool) (state, outcome string) {
+	t.Helper()
+	dir := t.TempDir() // removed after the rig has closed its store
+	r := newRig(t)
+	if kills {
+		if err := r.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.reopenDir(dir)
+	}
+	calls := 0
+	r.tools = c.tools(func() { calls++ })
+	r.open()
+	s := r.create("steps")
+	r.exec(s.UID, "output before")
+	if c.Phase != "asking" {
+		r.park(s.UID, c.input())
+	}
+	if c.Phase == "running" {
+		r.decide(s.UID, "d", !c.Denied)
+	}
+	if kills {
+		c.Dir, c.Cache, c.Session = dir, compileCache(t), s.UID
+		calls += r.die(c)
+	} else {
+		r.drops(c, s.UID)
+	}
+	if got := kinds(t, r, s.UID); !strings.HasSuffix(got, c.Record) {
+		t.Fatalf("the record is %s, want %s at its end", got, c.Record)
+	}
+	left := mustGet(t, r, s.UID)
+	return string(left.State), c.goOn(r, left, &calls)
+}
+
+// goOn brings the session to the end of its turn as its users would, and gives
+// what became of the call in the words of the table.
+func (c crash) goOn(r *rig, left host.Session, calls *int) string {
+	r.t.Helper()
+	ctx, uid := context.Background(), left.UID
+	req := host.ExecRequest{Session: uid}
+	if open := left.Closed != left.Head.Seq; open {
+		if _, err := r.Exec(ctx, host.ExecRequest{Session: uid, Inputs: say("x")}); !errors.Is(err, host.ErrOpenTurn) {
+			r.t.Errorf("new input while it is %s: %v", left.State, err)
+		}
+	} else if left.Turns == 1 {
+		req.Inputs = say(c.input()) // nothing is left of it
+	}
+	if strings.HasPrefix(c.Record, "APPROVAL_RESULT") {
+		for _, approved := range []bool{!c.Denied, c.Denied} {
+			_, err := r.Decide(ctx, host.DecideRequest{Session: uid, CallID: "d", Approved: approved})
+			if again := approved == !c.Denied; again && err != nil || !again && !errors.Is(err, host.ErrConflict) {
+				r.t.Errorf("decided again, approved=%t: %v", approved, err)
+			}
+		}
+	}
+	asked := ""
+	for left.Turns == 1 {
+		e, err := r.Exec(ctx, req)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, w := range e.Waiting {
+			if w.Reason != "" {
+				asked = "a person is asked again; approved, "
+			}
+			r.decide(uid, w.CallID, !c.Denied)
+		}
+		req, left.Turns = host.ExecRequest{Session: uid}, e.Session.Turns
+	}
+	r.verify(uid)
+	var result *abi.ToolResult
+	for rec, err := range r.Replay(ctx, uid, 0, 0) {
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if rec.Event.Result != nil && rec.Event.Result.ID == "d" {
+			result = rec.Event.Result
+		}
+	}
+	made := map[int]string{0: "never made", 1: "made once", 2: "made twice, under one key"}[*calls]
+	switch {
+	case result == nil:
+		return "no result"
+	case result.Code == abi.ToolApprovalDenied:
+		return "denied; " + made
+	case strings.HasPrefix(result.Error, "outcome unknown"):
+		return asked + "outcome unknown; " + made
+	case result.IsError || string(result.Output) != big:
+		return "wrong: " + result.Error + string(result.Output)
+	}
+	return asked + made
+}
+
+// tools are one of the rule, and one that is called beside it.
+func (c crash) tools(called func()) map[string]tool.Tool {
+	mediation := abi.MediationRequiresApproval
+	if c.Free {
+		mediation = abi.MediationControllerMediated
+	}
+	return map[string]tool.Tool{
+		"work": {
+			Definition: abi.ToolDefinition{Name: "work"}, Mediation: mediation, OnCrash: c.Rule,
+			Executor: executorFunc(func(_ context.Context, call tool.Call) (abi.ToolResult, error) {
+				called()
+				return abi.ToolResult{Output: call.Args}, nil
+			}),
+		},
+		"read": {
+			Definition: abi.ToolDefinition{Name: "read"}, OnCrash: abi.OnCrashRetry,
+			Executor: executorFunc(func(context.Context, tool.Call) (abi.ToolResult, error) { return abi.ToolResult{}, nil }),
+		},
+	}
+}
+
+// perform does what the phase is about.
+func (c crash) perform(h *host.Host, uid abi.SessionID) error {
+	ctx := context.Background()
+	var err error
+	switch c.Phase {
+	case "asking":
+		_, err = h.Exec(ctx, host.ExecRequest{Session: uid, Inputs: say(c.input())})
+	case "deciding":
+		_, err = h.Decide(ctx, host.DecideRequest{Session: uid, CallID: "d", Approved: !c.Denied})
+	case "running":
+		_, err = h.Resume(ctx, uid, nil)
+	}
+	return err
+}
+
+// here reports whether a host that is at a point is where it is to die.
+func (c crash) here(h *host.Host, uid abi.SessionID, point string) bool {
+	if point != c.Point {
+		return false
+	}
+	var record []string
+	for rec, err := range h.Replay(context.Background(), uid, 0, 0) {
+		if err != nil {
+			return false
+		}
+		record = append(record, strings.TrimPrefix(string(rec.Event.Kind), "EVENT_"))
+	}
+	return strings.HasSuffix(strings.Join(record, " "), c.Record)
+}
+
+// drops lets the rig's host die in memory, and opens the next one.
+func (r *rig) drops(c crash, uid abi.SessionID) {
+	r.t.Helper()
+	var want error
+	switch c.Point {
+	case "return":
+	case "clock": // no fault point: nothing of it was written
+		r.open()
+		return
+	default:
+		want = errDropped
+		r.SetFault(func(point string) error {
+			if c.here(r.Host, uid, point) {
+				return errDropped
+			}
+			return nil
+		})
+	}
+	if err := c.perform(r.Host, uid); !errors.Is(err, want) {
+		r.t.Fatalf("%v, want %v", err, want)
+	}
+	r.open()
+}
+
+// die lets a process die on the rig's store, opens that again, and counts the
+// calls that reached the tool there.
+func (r *rig) die(c crash) (calls int) {
+	r.t.Helper()
+	if err := errors.Join(r.Close(), r.store.Close()); err != nil {
+		r.t.Fatal(err)
+	}
+	spec, err := json.Marshal(c)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), crashEnv+"="+string(spec))
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	_ = cmd.Run()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		r.t.Fatalf("the process ended by itself: %s\n%s", cmd.ProcessState, &stderr)
+	}
+	r.reopenDir(c.Dir)
+	r.open()
+	return strings.Count(stdout.String(), "called\n")
+}
+
+// reopenDir opens the journal in a directory.
+func (r *rig) reopenDir(dir string) {
+	r.t.Helper()
+	store, err := journal.Open(dir, journal.Options{FreeReserve: -1, LockWait: 10 * time.Second})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.store = store
+}
+
+// runCrash kills its own process at the point that spec names.
+func runCrash(spec string) error {
+	var c crash
+	if err := json.Unmarshal([]byte(spec), &c); err != nil {
+		return err
+	}
+	store, err := journal.Open(c.Dir, journal.Options{FreeReserve: -1, LockWait: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	e, err := wasm.New(wasm.Config{CacheDir: c.Cache})
+	if err != nil {
+		return err
+	}
+	var h *host.Host
+	at := func(point string) error {
+		if c.here(h, c.Session, point) {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+				return err
+			}
+			select {} // the signal is on its way
+		}
+		return nil
+	}
+	h, err = host.New(host.Config{
+		Journal: store, Runtimes: []runtimes.Runtime{runtime.New(e)},
+		Models: map[string]model.Provider{"echo": echo.Provider{}}, DefaultModel: "echo", FlushDelay: -1,
+		Tools: c.tools(func() {
+			if _, err := os.Stdout.WriteString("called\n"); err == nil {
+				_ = at("call")
+			}
+		}),
+		Now: func() time.Time {
+			if h != nil && c.Point == "clock" {
+				_ = at("clock")
+			}
+			return time.Now()
+		},
+	})
+	if err != nil {
+		return err
+	}
+	h.SetFault(at)
+	if err := c.perform(h, c.Session); err != nil {
+		return err
+	}
+	return errors.Join(at("return"), errors.New("it did not die"))
+}
