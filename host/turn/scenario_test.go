@@ -35,6 +35,7 @@ var update = flag.Bool("update", false, "rewrite the scenario files with what th
 //	breaks ID TEXT                a tool call has failed
 //	decide ID yes|no [REASON]     a person decided, behind the record so far
 //	signal ID NAME JSON           a signal came for a wait, likewise
+//	fork SEED                     a child was forked there, likewise
 //	finish REASON [FUEL] [ROOT]   the harness is done
 //
 // The tools are read (safe to repeat), write (its outcome may be unknown), pay
@@ -137,6 +138,12 @@ func (s *scenario) command(line string) error {
 		}}, nil)
 	case "signal":
 		return s.append(&abi.Event{Kind: abi.EventSignal, Cell: &abi.Cell{CallID: args[0], Signal: args[1]}}, []byte(args[2]))
+	case "fork":
+		seq := abi.Seq(10 + len(s.records))
+		return s.append(&abi.Event{
+			Kind: abi.EventLifecycle, Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleFork},
+			Cell: &abi.Cell{UID: "sess-child", Parent: "sess-parent", At: seq - 1, Seed: []byte(args[0])},
+		}, nil)
 	case "finish":
 		end := turn.End{Reason: abi.EndReason(args[0])}
 		if end.Reason != abi.ReasonCompleted {
@@ -215,6 +222,9 @@ func (s *scenario) again(args []string) error {
 		s.records = s.records[:n]
 	}
 	s.machine = turn.New(s.opening, mode, turn.Records(slices.Clone(s.records)))
+	if seed := s.machine.Seed(); seed != nil {
+		s.say("begins with seed %s", seed)
+	}
 	return nil
 }
 
@@ -278,5 +288,8 @@ func (s *scenario) show(r turn.Ready, err error) {
 		s.say("history %s", req)
 	case r.Reply != nil:
 		s.say("reply status=%d now=%s %s", r.Reply.Status, r.Reply.Now, r.Reply.Body)
+		if r.Reply.Seed != nil {
+			s.say("from here seed %s", r.Reply.Seed)
+		}
 	}
 }
