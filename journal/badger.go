@@ -191,21 +191,27 @@ func (s *badgerStorage) write(deletes [][]byte, entries ...[]Entry) error {
 	version := s.versions.newest() + 1
 	txn := s.db.NewTransactionAt(version-1, true)
 	defer txn.Discard()
+	size := 0
 	for _, key := range deletes {
+		size += Entry{Key: key}.size()
 		if err := txn.Delete(key); err != nil {
 			return fmt.Errorf("%w: %w", ErrTooLarge, err)
 		}
 	}
 	for _, e := range slices.Concat(entries...) {
+		size += e.size()
 		if err := txn.Set(e.Key, e.Value); err != nil {
 			return fmt.Errorf("%w: %w", ErrTooLarge, err)
 		}
+	}
+	if err := s.space.claim(size); err != nil {
+		return err
 	}
 	if err := txn.CommitAt(version, nil); err != nil {
 		return err
 	}
 	s.db.SetDiscardTs(s.versions.committed(version))
-	return s.space.claim()
+	return s.space.wrote(size)
 }
 
 func (s *badgerStorage) View() View {

@@ -213,10 +213,13 @@ func (p *process) say(format string, args ...any) {
 // sizes. It never dies; what it was told is durable stays readable; once there
 // is room again it goes on (S3).
 func TestFullDisk(t *testing.T) {
-	for _, pages := range []int{20, 700, 3000} {
-		t.Run(fmt.Sprintf("%d pages", pages), func(t *testing.T) {
-			disk := mountSmall(t, "size=360m")
-			fill := filler(t, disk, 100)
+	for _, tt := range []struct{ size, fill, pages int }{
+		{360, 100, 20}, {360, 100, 700}, {360, 100, 3000}, {48, 16, 20}, {48, 16, 700},
+	} {
+		pages := tt.pages
+		t.Run(fmt.Sprintf("%d MB, %d pages", tt.size, pages), func(t *testing.T) {
+			disk := mountSmall(t, fmt.Sprintf("size=%dm", tt.size))
+			fill := filler(t, disk, tt.fill)
 			dir := filepath.Join(disk, "journal")
 			p := startChild(t, nil, "commands", dir, "run", "")
 			c := newChecker(t)

@@ -18,8 +18,8 @@ import (
 
 // fileStore is what the files of a badger store say, read without changing any of
 // them. Badger itself cannot do that: opened read-only it refuses a store whose
-// last writer was killed. It may be read by many goroutines, and while badger
-// opens and changes the same store: it keeps to the state it found.
+// last writer was killed. It may be read by many goroutines, but not while badger
+// has the store open, which cuts files before it removes them.
 type fileStore struct {
 	space *space
 	// ahead has what the write-ahead files do, in the order of y.CompareKeys.

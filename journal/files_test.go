@@ -36,69 +36,100 @@ func everything(t *testing.T, v View, reverse bool) (all []string) {
 	return all
 }
 
-// sameViews holds a view of the files against badger's.
-func sameViews(t *testing.T, badger, files View) {
+// hasOnly wants a view to have these things whichever way it is read.
+func hasOnly(t *testing.T, v View, want []string) {
 	t.Helper()
-	defer badger.Close()
-	defer files.Close()
-	want, got := everything(t, badger, false), everything(t, files, false)
-	if !slices.Equal(want, got) {
-		t.Fatalf("badger has %d keys, the files %d, or others", len(want), len(got))
+	if got := everything(t, v, false); !slices.Equal(want, got) {
+		t.Fatalf("it has %d keys, want %d, or others", len(got), len(want))
 	}
-	slices.Reverse(want)
-	if got := everything(t, files, true); !slices.Equal(want, got) {
-		t.Fatal("downwards the files have others than upwards")
+	down := everything(t, v, true)
+	slices.Reverse(down)
+	if !slices.Equal(want, down) {
+		t.Fatal("downwards it has others than upwards")
 	}
-	for e := range badger.Scan(nil, []byte{0xff}, false) {
-		value, err := files.Get(e.Key)
+	for e := range v.Scan(nil, []byte{0xff}, false) {
+		value, err := v.Get(e.Key)
 		if err != nil || string(value) != string(e.Value) {
 			t.Fatalf("key %x: %.20x, %v, want %.20x", e.Key, value, err, e.Value)
 		}
 	}
 }
 
+// putAndDelete writes some of a few hundred keys, and takes others away.
+func putAndDelete(t *testing.T, s Storage, random *rand.Rand) {
+	t.Helper()
+	key := func() []byte { return fmt.Appendf(nil, "k%03d", random.IntN(400)) }
+	for i := range 10 {
+		b := new(Batch)
+		for range 12 {
+			b.Put(Entry{key(), fmt.Appendf(nil, "%d %x", i, make([]byte, random.IntN(3000)))})
+			b.Delete(key())
+		}
+		if err := s.Commit(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestFiles writes keys again and again and takes some away, over several openings
-// that leave tables on several levels, and reads the files while badger has the
-// store open.
+// that leave tables on several levels, and reads the files in between.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(1, 2))
-	key := func() []byte { return fmt.Appendf(nil, "k%03d", random.IntN(400)) }
-	tables := map[int]bool{}
-	for opening := range maxLevelZero + 4 {
+	levels := map[int]bool{}
+	var files *fileStore
+	for range maxLevelZero + 4 {
 		store, err := openBadger(dir, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range 10 {
-			b := new(Batch)
-			for range 12 {
-				b.Put(Entry{key(), fmt.Appendf(nil, "%d %d %x", opening, i, make([]byte, random.IntN(3000)))})
-			}
-			if err := store.Commit(b); err != nil {
-				t.Fatal(err)
-			}
-		}
-		files, err := openFiles(dir)
-		if err != nil {
+		putAndDelete(t, store, random)
+		view := store.View()
+		want := everything(t, view, false)
+		view.Close()
+		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for level, all := range files.levels {
-			tables[level] = tables[level] || len(all) > 0
-		}
-		sameViews(t, store.View(), files.View())
-		for _, absent := range []string{"", "a", "k", "k1234", "z"} {
-			if value, err := files.View().Get([]byte(absent)); !errors.Is(err, ErrNotFound) {
-				t.Errorf("%q: %q, %v", absent, value, err)
-			}
-		}
-		if err := errors.Join(store.Close(), files.Close()); err != nil {
+		if files, err = openFiles(dir); err != nil {
 			t.Fatal(err)
 		}
+		defer files.Close()
+		for level, tables := range files.levels {
+			levels[level] = levels[level] || len(tables) > 0
+		}
+		hasOnly(t, files.View(), want)
 	}
-	if len(tables) < 2 {
-		t.Errorf("there were tables only on the levels %v", tables)
+	for _, absent := range []string{"", "a", "k", "k1234", "z"} {
+		if value, err := files.View().Get([]byte(absent)); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%q: %q, %v", absent, value, err)
+		}
 	}
+	if len(levels) < 2 {
+		t.Errorf("there were tables only on the levels %v", levels)
+	}
+}
+
+// TestFiles_Ahead reads the write-ahead file of a store that has no table yet, and
+// so removes no file, while it is open.
+func TestFiles_Ahead(t *testing.T) {
+	dir := t.TempDir()
+	store, err := openBadger(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	putAndDelete(t, store, rand.New(rand.NewPCG(3, 4)))
+	files, err := openFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	if len(files.ahead) == 0 {
+		t.Error("nothing was read")
+	}
+	view := store.View()
+	defer view.Close()
+	hasOnly(t, files.View(), everything(t, view, false))
 }
 
 // TestFiles_Damaged has damaged files read: whatever is wrong with them, it is

@@ -33,15 +33,15 @@ type Journal struct {
 type Options struct {
 	// FreeReserve is how many bytes of the disk stay free, beyond what the
 	// store may need to finish what it has begun: below it, writes are refused
-	// with ErrFull. Zero means 128 MB: a
-	// compaction may need that much. Negative means none.
+	// with ErrFull. It is for what other processes write meanwhile. Zero means
+	// 16 MB, negative none.
 	FreeReserve int64
 	// LockWait is how long Open waits for another process to let go of the
 	// directory before it gives up with ErrLocked.
 	LockWait time.Duration
 }
 
-const defaultFreeReserve = 128 << 20
+const defaultFreeReserve = 16 << 20
 
 func (o Options) freeReserve() int64 {
 	if o.FreeReserve == 0 {

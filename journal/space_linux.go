@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,4 +33,12 @@ func allocate(name string, size int64) error {
 		return nil
 	}
 	return err
+}
+
+// allocated is how much of the disk a file takes.
+func allocated(info os.FileInfo) int64 {
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		return sys.Blocks * 512
+	}
+	return info.Size()
 }

@@ -3,19 +3,24 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 )
 
 // standby is the Storage of a store that cannot be opened for writing: it is read
-// as it is on the disk. Each Commit tries again to open it, and once one succeeds
+// as it is on the disk. A Commit tries again to open it, and once one succeeds
 // all that follows goes there.
 type standby struct {
-	files *fileStore
-	// why the store could not be opened for writing at first.
-	why error
 	// open opens the store for writing, or says why that cannot be.
-	open  func() (*badgerStorage, error)
-	store atomic.Pointer[badgerStorage]
+	open func() (*badgerStorage, error)
+
+	mu sync.Mutex
+	// why the store could not be opened for writing.
+	why error
+	// views counts those of files that are open.
+	views int
+	files *fileStore
+	// store takes the place of files.
+	store *badgerStorage
 }
 
 var _ Storage = (*standby)(nil)
@@ -36,44 +41,78 @@ func openStandby(dir string, why error, open func() (*badgerStorage, error)) (*s
 }
 
 func (s *standby) Commit(b *Batch) error {
-	store := s.store.Load()
-	if store == nil {
-		var err error
-		if store, err = s.open(); err != nil {
-			return err
-		}
-		s.store.Store(store)
+	store, err := s.reopen()
+	if err != nil {
+		return err
 	}
 	return store.Commit(b)
+}
+
+// reopen opens the store for writing, if nobody is just reading the files that
+// this would change.
+func (s *standby) reopen() (*badgerStorage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store != nil {
+		return s.store, nil
+	}
+	if s.views > 0 {
+		return nil, fmt.Errorf("%w: it is tried again when nobody reads", s.why)
+	}
+	store, err := s.open()
+	if err != nil {
+		s.why = err
+		return nil, err
+	}
+	s.store = store
+	return store, s.files.Close()
 }
 
 func (s *standby) Limits() Limits { return storeLimits }
 
 func (s *standby) View() View {
-	if store := s.store.Load(); store != nil {
-		return store.View()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store != nil {
+		return s.store.View()
 	}
-	return s.files.View()
+	s.views++
+	return &standbyView{View: s.files.View(), of: s}
+}
+
+type standbyView struct {
+	View
+	of *standby
+}
+
+func (v *standbyView) Close() {
+	v.of.mu.Lock()
+	defer v.of.mu.Unlock()
+	v.of.views--
 }
 
 func (s *standby) Close() error {
-	err := s.files.Close()
-	if store := s.store.Load(); store != nil {
-		err = errors.Join(err, store.Close())
+	if s.store != nil {
+		return s.store.Close()
 	}
-	return err
+	return s.files.Close()
 }
 
+// readOnly is why the store is not open for writing, or nil if it is.
 func (s *standby) readOnly() error {
-	if s.store.Load() != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store != nil {
 		return nil
 	}
 	return s.why
 }
 
 func (s *standby) room() (Room, error) {
-	if store := s.store.Load(); store != nil {
-		return store.room()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store != nil {
+		return s.store.room()
 	}
 	return s.files.space.roomToOpen()
 }

@@ -236,6 +236,7 @@ func (w *writer) write(jobs []*job) {
 	if len(ready) == 0 {
 		return
 	}
+	st.close() // a store may want to be read by nobody when it is written
 	err := w.commitBatch(st.batch)
 	if refused(err) && len(ready) > 1 {
 		for _, jb := range ready {
@@ -328,6 +329,7 @@ func newStage(store Storage, known map[abi.SessionID]Head) *stage {
 func (st *stage) close() {
 	if st.view != nil {
 		st.view.Close()
+		st.view = nil
 	}
 }
 
