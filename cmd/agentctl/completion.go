@@ -22,7 +22,7 @@ func newCompletionCommand(a *app) *cobra.Command {
 		Use:   "completion bash|zsh|fish",
 		Short: "Print a script with which a shell completes what you type",
 		Long: `completion prints a script for a shell. With it, the tab key completes commands, flags,
-session names and uids, harnesses and states. While another agentctl has the data
+session names and uids, snapshots, harnesses and states. While another agentctl has the data
 directory, sessions are not completed: nothing is waited for.
 
   bash   with the package bash-completion, put this into ~/.bashrc:
@@ -56,17 +56,19 @@ directory, sessions are not completed: nothing is waited for.
 // flag of a name means the same wherever it stands.
 func (a *app) completions(root *cobra.Command) {
 	flags := map[string]cobra.CompletionFunc{
-		"session": a.sessionWords,
-		"parent":  a.sessionWords,
-		"harness": a.harnessWords,
-		"state":   words(stateWords),
-		"sort":    words(sortNames),
+		"session":       a.sessionWords,
+		"parent":        a.sessionWords,
+		"harness":       a.harnessWords,
+		"from-snapshot": a.snapshotWords,
+		"state":         words(stateWords),
+		"sort":          words(sortNames),
 	}
 	arguments := map[string]cobra.CompletionFunc{
 		"agentctl diff":            upTo(2, a.sessionWords),
 		"agentctl harness inspect": upTo(1, a.harnessWords),
 		"agentctl harness rm":      a.pushedWords,
 		"agentctl signal":          cobra.NoFileCompletions,
+		"agentctl snapshots rm":    upTo(1, a.snapshotWords),
 	}
 	var visit func(*cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -124,6 +126,19 @@ func (a *app) pushedWords(cmd *cobra.Command, args []string, begun string) ([]co
 			return err
 		})
 	}
+	return beginning(begun, names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// snapshotWords completes the name of a snapshot.
+func (a *app) snapshotWords(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var names []string
+	_ = a.peek(func(h *edge.Host) error {
+		saved, err := h.Snapshots(cmd.Context(), a.project)
+		for _, s := range saved {
+			names = append(names, s.Name)
+		}
+		return err
+	})
 	return beginning(begun, names), cobra.ShellCompDirectiveNoFileComp
 }
 

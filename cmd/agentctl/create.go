@@ -9,15 +9,22 @@ import (
 	"github.com/agentcell/agentcell/host/edge"
 )
 
-type createOptions struct{ newSessionFlags }
+type createOptions struct {
+	newSessionFlags
+	given func(flag string) bool
+}
 
 func newCreateCommand(a *app) *cobra.Command {
 	var opts createOptions
 	cmd := &cobra.Command{
-		Use:   "create [--harness NAME|FILE] [--name N]",
+		Use:   "create [--harness NAME|FILE | --from-snapshot NAME] [--name N]",
 		Short: "Make a session without running a turn",
 		Long: `create makes a session and prints its uid. The harness is kept in the store, and
 the session is pinned to it. Its first turn comes with agentctl exec --session.
+
+With --from-snapshot the session is a fork at the point that agentctl save has kept. It
+has the harness, model, config and limits of the session that was saved, which need not
+be there any more.
 
 A --limit bounds what each turn of the session may take: memory, output (of a turn) and
 request (the largest) in bytes or with KiB, MiB or GiB; fuel in units; depth in call
@@ -26,28 +33,30 @@ frames; effects in calls. What is not named is as agentctl has it, which is also
   agentctl create --harness chat --name tutor --config '{"system":"be brief"}'
   agentctl create --name guest --label team=search --limit memory=64MiB --limit effects=50`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runCreate(cmd.Context(), a, opts) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.given = cmd.Flags().Changed
+			return runCreate(cmd.Context(), a, opts)
+		},
 	}
 	opts.add(cmd)
+	opts.addFrom(cmd)
 	return cmd
 }
 
 func runCreate(ctx context.Context, a *app, opts createOptions) error {
-	req, err := opts.request(ctx, a)
-	if err != nil {
+	if err := opts.check(opts.given, "model", "config"); err != nil {
 		return err
 	}
-	return a.with(ctx, "", func(h *edge.Host) error {
-		if err := completeHarness(ctx, h, &req.Harness); err != nil {
-			return err
-		}
-		s, err := h.Create(ctx, req)
-		if err != nil {
-			return err
-		}
+	done := func(_ *edge.Host, s host.Session) error {
 		a.session(s)
 		return nil
-	})
+	}
+	if opts.from != "" {
+		return a.withSnapshot(ctx, "", opts.from, func(h *edge.Host, _ host.Snapshot) error {
+			return opts.makeFrom(ctx, a, h, done)
+		})
+	}
+	return opts.make(ctx, a, "", done)
 }
 
 // session names a session that was just made.

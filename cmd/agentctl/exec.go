@@ -17,6 +17,7 @@ import (
 type newSessionFlags struct {
 	harness string
 	name    string
+	from    string // a snapshot, in place of a harness
 	model   string
 	config  string
 	labels  map[string]string
@@ -29,10 +30,53 @@ func (n *newSessionFlags) add(cmd *cobra.Command) {
 	f.Var(text(&n.name, ""), "name", "name `N` of a new session, unique in its project")
 	f.Var(text(&n.model, ""), "model", "model `M` for calls that name none (default: the session's, or echo)")
 	f.Var(text(&n.config, ""), "config", "the harness's config: `JSON` or @file")
-	f.Var(labelsFlag{labels: &n.labels}, "label", "label `KEY=VALUE` of a new session, by which list finds it; may be given several times")
-	f.Var(limitsFlag{&n.limits}, "limit", "bound `NAME=VALUE` of each turn of a new session: "+strings.Join(limitNames(), ", "))
+	f.Var(labelsFlag{labels: &n.labels}, "label", "label `KEY=VALUE` of a new session; may be given several times")
+	f.Var(limitsFlag{&n.limits}, "limit", "bound `NAME=VALUE` of the new session's turns: "+strings.Join(limitNames(), ", "))
 	// It fails for a flag that is not there.
 	_ = cmd.RegisterFlagCompletionFunc("limit", limitWords)
+}
+
+// addFrom adds the flag for what a session can be made of in place of a harness.
+func (n *newSessionFlags) addFrom(cmd *cobra.Command) {
+	cmd.Flags().Var(text(&n.from, ""), "from-snapshot", "make the new session from the snapshot `NAME`")
+}
+
+// check refuses what a session from a snapshot does not take: it keeps that of the
+// one that was saved.
+func (n *newSessionFlags) check(given func(flag string) bool, more ...string) error {
+	for _, flag := range append([]string{"harness", "limit"}, more...) {
+		if n.from != "" && given(flag) {
+			return usagef("a session from a snapshot keeps the %s it was saved with; leave --%s or --from-snapshot out", flag, flag)
+		}
+	}
+	return nil
+}
+
+// makeFrom makes a session from the snapshot and does work with it.
+func (n *newSessionFlags) makeFrom(ctx context.Context, a *app, h *edge.Host, work func(*edge.Host, host.Session) error) error {
+	s, err := h.CreateFromSnapshot(ctx, host.FromSnapshotRequest{Project: a.project, Snapshot: n.from, Name: n.name, Labels: n.labels})
+	if err != nil {
+		return err
+	}
+	return work(h, s)
+}
+
+// make makes a session of the harness and does work with it.
+func (n *newSessionFlags) make(ctx context.Context, a *app, scriptFile string, work func(*edge.Host, host.Session) error) error {
+	req, err := n.request(ctx, a)
+	if err != nil {
+		return err
+	}
+	return a.with(ctx, scriptFile, func(h *edge.Host) error {
+		if err := completeHarness(ctx, h, &req.Harness); err != nil {
+			return err
+		}
+		s, err := h.Create(ctx, req)
+		if err != nil {
+			return err
+		}
+		return work(h, s)
+	})
 }
 
 // request is the CreateRequest of the flags. Its harness may want to be completed.
@@ -55,6 +99,7 @@ type execOptions struct {
 	newSessionFlags
 	inputs   []string
 	session  string
+	key      string
 	files    turnFlags
 	deadline time.Duration
 	expect   int64
@@ -83,6 +128,14 @@ nothing is held, and exec ends with exit code 8 and says what ends the wait.
 
 --name, --harness, --label and --limit are for a new session; an existing one keeps its
 own. --model and --config are kept with a new session and else hold for this turn only.
+With --from-snapshot the new session begins from a point that agentctl save has kept; if
+a turn is open there, exec without --input runs it on.
+
+--deadline bounds the turn without what its calls of models and tools take, each of which
+--call-timeout bounds: one that takes longer has failed, and the harness is told.
+
+With --key a request may be sent again: of all requests of a session with one key, one
+runs, and the others get its records and its end.
 
 Ctrl-C cancels the turn, which ends CANCELED. A second one leaves at once: the
 session is INTERRUPTED and can be resumed.`,
@@ -91,6 +144,7 @@ session is INTERRUPTED and can be resumed.`,
   echo 40 2 | agentctl exec --harness counter --name sums --input -
   agentctl exec --session sums --input @question.txt --deadline 30s
   agentctl exec --session demo --input "what next?" --script answers.jsonl --json
+  agentctl exec --session demo --input "pay the bill" --key order-66
   agentctl exec --harness tools --input "what time is it?" --script answers.jsonl --tools tools.jsonl`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -104,8 +158,10 @@ session is INTERRUPTED and can be resumed.`,
 		},
 	}
 	opts.newSessionFlags.add(cmd)
+	opts.addFrom(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&opts.inputs, "input", nil, "the input: `TEXT`, - for stdin, or @file")
+	f.Var(text(&opts.key, ""), "key", "run at most one turn for all requests of the session with the key `K`")
 	f.Var(text(&opts.session, ""), "session", "go on with session `S`: its uid, a unique prefix of it, or its name")
 	opts.files.add(cmd, a)
 	f.DurationVar(&opts.deadline, "deadline", 0, "fail the turn after this `TIME`, such as 30s (default 10m)")
@@ -117,6 +173,9 @@ session is INTERRUPTED and can be resumed.`,
 // check refuses combinations that mean nothing, before anything is opened.
 func (o *execOptions) check() error {
 	given := o.given
+	if err := o.newSessionFlags.check(given); err != nil {
+		return err
+	}
 	switch {
 	case o.session != "" && given("name"):
 		return usagef("--name only names a new session; leave --name or --session out")
@@ -124,10 +183,14 @@ func (o *execOptions) check() error {
 		return usagef("a session keeps the harness it was made with; leave --harness or --session out")
 	case o.session != "" && (given("label") || given("limit")):
 		return usagef("a session keeps the labels and limits it was made with; leave --label and --limit or --session out")
-	case o.session == "" && !given("input"):
+	case o.session != "" && o.from != "":
+		return usagef("--from-snapshot makes a new session; leave --from-snapshot or --session out")
+	case o.session == "" && o.from == "" && !given("input"):
 		return usagef("no input: give --input a text, - for stdin, or @file; to recover an interrupted turn, name its --session")
-	case o.session == "" && (given("expect-seq") || o.abandon):
-		return usagef("--expect-seq and --abandon are about an existing session; name it with --session")
+	case o.session == "" && (given("expect-seq") || o.abandon || o.key != ""):
+		return usagef("--expect-seq, --abandon and --key are about an existing session; name it with --session")
+	case o.key != "" && !given("input"):
+		return usagef("a key is that of a turn with input; leave --key out, or give an --input")
 	case !given("input") && (given("model") || given("config")):
 		return usagef("a recovered turn keeps its recorded model and config; leave --model and --config out, or give an --input")
 	case given("deadline") && o.deadline <= 0:
@@ -159,8 +222,11 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 	if opts.files.script != "" {
 		req.Model = scriptModel
 	}
-	if opts.session == "" {
-		return execNew(ctx, a, opts, req)
+	req.Key = opts.key
+	if opts.session == "" && opts.from == "" {
+		return opts.make(ctx, a, opts.files.script, func(h *edge.Host, s host.Session) error {
+			return a.firstTurn(ctx, h, s, opts.files, req)
+		})
 	}
 	if req.Config, err = readConfig(ctx, opts.config); err != nil {
 		return err
@@ -168,9 +234,18 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 	if opts.model != "" {
 		req.Model = opts.model
 	}
+	if opts.from != "" {
+		return execFrom(ctx, a, opts, req)
+	}
 	err = a.withSession(ctx, opts.files.script, opts.session, func(h *edge.Host, s host.Session) error {
 		req.Session = s.UID
-		err := a.turn(ctx, h, opts.files, func() (host.Execution, error) { return h.Exec(ctx, req) })
+		err := a.turn(ctx, h, opts.files, func() (host.Execution, error) {
+			e, err := h.Exec(ctx, req)
+			if e.Repeated {
+				a.note("the key had run before: this is its turn %s", e.ID)
+			}
+			return e, err
+		})
 		if errors.Is(err, host.ErrOpenTurn) && s.State == host.ExecAwaiting {
 			return a.parked(ctx, h, s, opts.files, err)
 		}
@@ -183,25 +258,27 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 	return err
 }
 
-// execNew makes the session that the turn runs in.
-func execNew(ctx context.Context, a *app, opts execOptions, req host.ExecRequest) error {
-	create, err := opts.request(ctx, a)
-	if err != nil {
+// execFrom makes the session that the turn runs in from a snapshot.
+func execFrom(ctx context.Context, a *app, opts execOptions, req host.ExecRequest) error {
+	return a.withSnapshot(ctx, opts.files.script, opts.from, func(h *edge.Host, saved host.Snapshot) error {
+		switch {
+		case saved.Open && len(req.Inputs) > 0:
+			return usagef("a turn is open in snapshot %q; leave --input out to run it on", saved.Name)
+		case !saved.Open && len(req.Inputs) == 0:
+			return usagef("no turn is open in snapshot %q; give an --input", saved.Name)
+		}
+		return opts.makeFrom(ctx, a, h, func(h *edge.Host, s host.Session) error {
+			return a.firstTurn(ctx, h, s, opts.files, req)
+		})
+	})
+}
+
+// firstTurn runs a turn of a session that was just made, and is named first.
+func (a *app) firstTurn(ctx context.Context, h *edge.Host, s host.Session, files turnFlags, req host.ExecRequest) error {
+	a.session(s)
+	if err := a.flush(); err != nil && !errors.Is(err, errReaderGone) {
 		return err
 	}
-	return a.with(ctx, opts.files.script, func(h *edge.Host) error {
-		if err := completeHarness(ctx, h, &create.Harness); err != nil {
-			return err
-		}
-		s, err := h.Create(ctx, create)
-		if err != nil {
-			return err
-		}
-		a.session(s)
-		if err := a.flush(); err != nil && !errors.Is(err, errReaderGone) {
-			return err
-		}
-		req.Session = s.UID
-		return a.turn(ctx, h, opts.files, func() (host.Execution, error) { return h.Exec(ctx, req) })
-	})
+	req.Session = s.UID
+	return a.turn(ctx, h, files, func() (host.Execution, error) { return h.Exec(ctx, req) })
 }

@@ -10,8 +10,9 @@ import (
 )
 
 // The objects of --json, one a line. Which one a line holds follows from its
-// fields: a record has "event", a delta "delta", a session "state". Numbers are
-// plain; inside "event" they are as the protocol's JSON has them.
+// fields: a record has "event", a delta "delta", a session "state", a snapshot
+// "snapshot". Numbers are plain; inside "event" they are as the protocol's JSON
+// has them.
 
 type recordJSON struct {
 	Session     abi.SessionID   `json:"session"`
