@@ -53,6 +53,7 @@ func (h *Host) exec(ctx context.Context, req ExecRequest) (Execution, error) {
 	x.finished(end, err)
 	// The session is free before a slow observer has seen everything.
 	h.release(x)
+	h.arm(x.uid, end.Waiting)
 	x.stream.close()
 	return end, err
 }

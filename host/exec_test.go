@@ -299,7 +299,7 @@ func TestI7_OneWriter(t *testing.T) {
 	if got := mustGet(t, r, s.UID).State; got != host.ExecRunning {
 		t.Errorf("state %s while it runs", got)
 	}
-	other, err := host.New(host.Config{Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: "echo", FlushDelay: -1})
+	other, err := host.New(host.Config{Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: "echo", FlushDelay: -1, Paused: true})
 	if err != nil {
 		t.Fatal(err)
 	}

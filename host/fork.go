@@ -94,6 +94,7 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 			return nil, err
 		}
 		sessions[i] = h.show(r)
+		h.arm(s.UID, r.sum.Waiting)
 		h.watches.committed(s.UID)
 	}
 	h.log.Info("session forked", "session", parent.UID, "at", at, "children", len(sessions))

@@ -115,6 +115,17 @@ type Config struct {
 	// background flush off.
 	FlushDelay time.Duration
 
+	// Paused makes a host that runs nothing by itself until Release. Else it
+	// recovers the turns that a process has left open, and takes up parked ones as
+	// their times come, from the start on and in the background: see Recover.
+	Paused bool
+	// RecoverParallel is how many turns the host takes up by itself at once; 0
+	// means DefaultRecoverParallel. With Limits it bounds the memory that takes.
+	RecoverParallel int
+	// Recovered, if set, is told of each turn that the host took up by itself, by
+	// one call at a time. A slow one holds up others; it must not call Close.
+	Recovered func(Recovery)
+
 	// Log receives what an operator may want to know, never payloads; nil
 	// discards.
 	Log *slog.Logger
@@ -145,6 +156,9 @@ type Host struct {
 	turns   sync.WaitGroup
 	watches watches
 
+	recoveries map[*recovery]struct{} // under mu: who wants to hear of parked turns
+	released   sync.Once
+
 	providerCalls atomic.Int64
 
 	// fault, set by tests only, is asked at every point where the process could
@@ -153,7 +167,7 @@ type Host struct {
 }
 
 // New makes a host on the given parts. It owns none of them: Close leaves them
-// open.
+// open. Unless it is Paused, the host goes to work at once.
 func New(cfg Config) (*Host, error) {
 	switch {
 	case cfg.Journal == nil:
@@ -163,7 +177,7 @@ func New(cfg Config) (*Host, error) {
 	case cfg.Models[cfg.DefaultModel] == nil:
 		return nil, fmt.Errorf("new host: %w: the default model %q has no provider", ErrInvalid, cfg.DefaultModel)
 	}
-	if cfg.MaxTurns < 0 || cfg.MaxQueue < 0 || cfg.CallTimeout < 0 || cfg.Deadline < 0 {
+	if cfg.MaxTurns < 0 || cfg.MaxQueue < 0 || cfg.RecoverParallel < 0 || cfg.CallTimeout < 0 || cfg.Deadline < 0 {
 		return nil, fmt.Errorf("new host: %w: a bound below zero", ErrInvalid)
 	}
 	for name, t := range cfg.Tools {
@@ -189,6 +203,9 @@ func New(cfg Config) (*Host, error) {
 	if cfg.MaxQueue == 0 {
 		cfg.MaxQueue = DefaultMaxQueue
 	}
+	if cfg.RecoverParallel == 0 {
+		cfg.RecoverParallel = DefaultRecoverParallel
+	}
 	if cfg.FlushDelay == 0 {
 		cfg.FlushDelay = FlushDelay
 	}
@@ -202,7 +219,7 @@ func New(cfg Config) (*Host, error) {
 		cfg.Random = rand.Reader
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
-	return &Host{
+	h := &Host{
 		cfg: cfg, journal: cfg.Journal, log: cfg.Log,
 		ctx: ctx, close: stop,
 		room:    make(chan struct{}, cfg.MaxTurns),
@@ -210,7 +227,13 @@ func New(cfg Config) (*Host, error) {
 		modules: map[abi.Digest]*module{},
 		images:  newImageCache(256),
 		warm:    newWarmCache(cfg.Warm, cfg.Log),
-	}, nil
+
+		recoveries: map[*recovery]struct{}{},
+	}
+	if !cfg.Paused {
+		h.Release()
+	}
+	return h, nil
 }
 
 // Close drops the turns that run, which leaves them interrupted and resumable,

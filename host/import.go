@@ -80,6 +80,7 @@ func (h *Host) importFile(ctx context.Context, r io.Reader, req ImportRequest) (
 		return Portable{}, err
 	}
 	out.Session, out.Digest = h.show(decoded), file.Digest()
+	h.arm(s.UID, decoded.sum.Waiting)
 	h.watches.committed(s.UID)
 	h.log.Info("session imported", "session", s.UID, "records", out.Records, "present", out.Present)
 	return out, nil

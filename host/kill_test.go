@@ -117,7 +117,7 @@ func tallyHost(store *journal.Journal) (*host.Host, error) {
 	})
 	return host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{runtime.New(e)},
-		Models: map[string]model.Provider{"echo": slow}, DefaultModel: "echo",
+		Models: map[string]model.Provider{"echo": slow}, DefaultModel: "echo", Paused: true,
 	})
 }
 

@@ -187,6 +187,7 @@ func (r *rig) open() *rig {
 	cfg := host.Config{
 		Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
 		Tools: r.tools, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
+		Paused: true,
 	}
 	if r.still {
 		at := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)

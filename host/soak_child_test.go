@@ -187,6 +187,7 @@ func soakConfig(store *journal.Journal, rt []runtimes.Runtime, w world) host.Con
 		Journal: store, Runtimes: rt,
 		Models: map[string]model.Provider{"world": w}, DefaultModel: "world", Tools: w.tools(),
 		Deadline: 400 * time.Millisecond, CallTimeout: 150 * time.Millisecond,
+		Paused: true, // the soak takes turns up itself
 	}
 }
 

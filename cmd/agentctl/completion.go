@@ -162,7 +162,7 @@ func (a *app) peek(work func(*edge.Host) error) error {
 	if _, missing := a.noData(); missing {
 		return host.ErrNotFound
 	}
-	h, err := edge.Open(dir, edge.Options{})
+	h, err := edge.Open(dir, edge.Options{Paused: true})
 	if err != nil {
 		return err
 	}

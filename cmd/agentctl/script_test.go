@@ -324,7 +324,7 @@ func forge(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: forge SESSION NAME")
 	}
 	ctx := context.Background()
-	h, err := edge.Open(ts.Getenv("AGENTCTL_DATA"), edge.Options{})
+	h, err := edge.Open(ts.Getenv("AGENTCTL_DATA"), edge.Options{Paused: true})
 	ts.Check(err)
 	defer func() { ts.Check(h.Close()) }()
 	uid, err := h.Resolve(ctx, "", args[0])

@@ -21,8 +21,8 @@ import (
 	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
-	"github.com/agentcell/agentcell/sdk/abi"
 	runtime "github.com/agentcell/agentcell/runtimes/wasm"
+	"github.com/agentcell/agentcell/sdk/abi"
 	"github.com/agentcell/agentcell/wasm"
 )
 
@@ -52,6 +52,12 @@ type Options struct {
 	Deadline, CallTimeout time.Duration
 	MaxTurns, MaxQueue    int
 	Warm                  host.WarmLimits
+	// Paused makes a host that runs nothing by itself until Release; else it
+	// recovers what a process has left and fires timers, RecoverParallel turns at
+	// once, and tells Recovered: see host.Config.
+	Paused          bool
+	RecoverParallel int
+	Recovered       func(host.Recovery)
 	// FlushDelay is the longest a staged record stays volatile while its turn
 	// goes on; 0 means host.FlushDelay, a negative value turns the flush off.
 	FlushDelay time.Duration
@@ -103,6 +109,7 @@ func over(store *journal.Journal, o Options) (*Host, error) {
 		Models: models, DefaultModel: o.DefaultModel, Tools: o.Tools, Log: o.Log, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
 		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
+		Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,
 	})
 	if err != nil {
 		return nil, errors.Join(err, rt.Close(context.Background()))
