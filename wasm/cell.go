@@ -20,7 +20,6 @@ type cell struct {
 	module *Compiled
 	mod    api.Module
 	mem    *memory
-	run    api.Function
 
 	fuel, depth, pages api.MutableGlobal
 	globals            []api.MutableGlobal // of the original module
@@ -51,7 +50,7 @@ func (c *Compiled) newCell() (*cell, error) {
 		mem.Free()
 		return nil, refusef("instantiate: %w", err)
 	}
-	cell := &cell{module: c, mod: mod, mem: mem, run: mod.ExportedFunction(exportRun)}
+	cell := &cell{module: c, mod: mod, mem: mem}
 	find := func(name string) (g api.MutableGlobal) {
 		g, ok := mod.ExportedGlobal(name).(api.MutableGlobal)
 		if !ok && err == nil {
@@ -74,6 +73,10 @@ func (c *Compiled) newCell() (*cell, error) {
 
 // free gives all the cell holds back to the host.
 func (c *cell) free() { _ = c.mod.Close(context.Background()) }
+
+// function is an export to call. It is made anew for each call: an engine leaves
+// the stack that a guest has made grow, up to 100 MB, with its function.
+func (c *cell) function(name string) api.Function { return c.mod.ExportedFunction(name) }
 
 // begin prepares a call into the guest; end must follow.
 func (c *cell) begin(ctx context.Context, p phase, h Handler, t Turn) *call {

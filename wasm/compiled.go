@@ -15,14 +15,11 @@ import (
 	"github.com/agentcell/agentcell/wasm/rewrite"
 )
 
-// goldenFuel bounds the golden run and agent_describe.
-const goldenFuel = 100_000_000_000
-
 // goldenLimits bound the golden run and agent_describe. They are fixed, so that
 // the golden image, and whether a module is taken, depend on no configuration.
 func goldenLimits() abi.Limits {
 	l := abi.DefaultLimits()
-	l.Fuel = goldenFuel
+	l.Fuel = 10_000_000_000
 	return l
 }
 
@@ -103,8 +100,8 @@ func (c *Compiled) runGolden(ctx context.Context) error {
 	}
 	cell.clock = goldenClock
 	for _, name := range c.start {
-		call := cell.begin(ctx, inGolden, nil, Turn{Seed: goldenSeed, Limits: goldenLimits()})
-		if _, err := call.invoke(cell.mod.ExportedFunction(name)); err != nil {
+		call := cell.begin(ctx, inGolden, nil, Turn{Seed: goldenSeed, Limits: c.engine.golden})
+		if _, err := call.invoke(cell.function(name)); err != nil {
 			cell.free()
 			return initError(name, err)
 		}
@@ -174,11 +171,11 @@ func (c *Compiled) describe(ctx context.Context) (abi.HarnessDescriptor, error) 
 	if err != nil {
 		return d, err
 	}
-	call, err := in.enter(ctx, inDescribe, nil, Turn{Seed: goldenSeed, Limits: goldenLimits()})
+	call, err := in.enter(ctx, inDescribe, nil, Turn{Seed: goldenSeed, Limits: c.engine.golden})
 	if err != nil {
 		return d, err
 	}
-	result, err := call.invoke(in.cell.mod.ExportedFunction(exportDescribe))
+	result, err := call.invoke(in.cell.function(exportDescribe))
 	defer func() {
 		in.leave(err == nil && result == 0) // then others can use the cell
 		in.Stop()

@@ -57,6 +57,7 @@ type Engine struct {
 	rt      wazero.Runtime
 	cache   wazero.CompilationCache // nil without CacheDir
 	allowed func(module, name string, t rewrite.FuncType) error
+	golden  abi.Limits // goldenLimits, but in tests
 	// ctx ends, with ErrStopped, when the engine closes.
 	ctx  context.Context
 	stop context.CancelCauseFunc
@@ -89,7 +90,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.MaxIdle == 0 {
 		cfg.MaxIdle = defaultMaxIdle
 	}
-	e := &Engine{cfg: cfg, host: hostFuncs(), loads: map[abi.Digest]*load{}}
+	e := &Engine{cfg: cfg, host: hostFuncs(), golden: goldenLimits(), loads: map[abi.Digest]*load{}}
 	e.allowed = allowImports(e.host)
 	e.ctx, e.stop = context.WithCancelCause(experimental.WithCompilationWorkers(context.Background(), cfg.Workers))
 	if cfg.CacheDir != "" {

@@ -154,7 +154,7 @@ func TestS2_BulkMemoryIsInterrupted(t *testing.T) {
 		const looks = 10
 		cell := instantiate(t, c).cell
 		call := cell.begin(&countdown{t.Context(), looks}, inTurn, &world{}, Turn{})
-		if _, err := call.invoke(cell.run); !errors.Is(err, context.Canceled) {
+		if _, err := call.invoke(cell.function(exportRun)); !errors.Is(err, context.Canceled) {
 			t.Fatalf("error %v", err)
 		}
 		if used := call.fuelUsed(); used > out.Fuel-out.Fuel/4 {
@@ -338,7 +338,7 @@ func TestEndedTurnDoesNotCallOut(t *testing.T) {
 	cell := instantiate(t, loaded(t, e, guest{run: started + "i32.const 0", imports: allOps()}.bytes())).cell
 	w := &world{}
 	call := cell.begin(&countdown{t.Context(), 0}, inTurn, w, Turn{})
-	if _, err := call.invoke(cell.run); !errors.Is(err, context.Canceled) || len(w.asked) != 0 {
+	if _, err := call.invoke(cell.function(exportRun)); !errors.Is(err, context.Canceled) || len(w.asked) != 0 {
 		t.Errorf("error %v, asked %q", err, w.asked)
 	}
 	cell.end()

@@ -106,13 +106,11 @@ func (c *call) turn(cloned bool) (Outcome, error) {
 	}
 	var result int32
 	var err error
-	if fn := c.cell.mod.ExportedFunction(exportCloned); cloned && fn != nil {
-		c.phase = inCloned
-		_, err = c.invoke(fn)
-		c.phase = inTurn
+	if cloned {
+		err = c.cloned()
 	}
 	if err == nil {
-		result, err = c.invoke(c.cell.run)
+		result, err = c.invoke(c.cell.function(exportRun))
 	}
 	var end *ended
 	switch {
@@ -132,6 +130,18 @@ func (c *call) turn(cloned bool) (Outcome, error) {
 		out.Err = &end.err
 	}
 	return out, c.log.flush(c)
+}
+
+// cloned runs agent_cloned, if the module has it.
+func (c *call) cloned() error {
+	fn := c.cell.function(exportCloned)
+	if fn == nil {
+		return nil
+	}
+	c.phase = inCloned
+	_, err := c.invoke(fn)
+	c.phase = inTurn
+	return err
 }
 
 // Snapshot gives the state of an instance that is Ready. Changed tells how it

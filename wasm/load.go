@@ -139,7 +139,7 @@ func (e *Engine) prepare(code []byte) (rewritten, error) {
 	}
 	m, err := rewrite.Rewrite(code, rewrite.Options{
 		MaxBytes:       e.cfg.MaxModuleBytes,
-		MaxMemoryPages: uint32(goldenLimits().MemoryBytes / wasmPage),
+		MaxMemoryPages: uint32(e.golden.MemoryBytes / wasmPage),
 		Allowed:        e.allowed,
 	})
 	if errors.Is(err, rewrite.ErrRefused) {

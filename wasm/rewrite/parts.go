@@ -230,6 +230,9 @@ func (w *rewriter) globalSection() {
 		case 1:
 			g.mutable = true
 			w.m.Globals = append(w.m.Globals, g.valueType)
+			if len(w.m.Globals) > maxMutable {
+				w.r.fail(at, "more than the %d mutable globals allowed", maxMutable)
+			}
 			if g.valueType == typeFuncref || g.valueType == typeExternref {
 				w.r.fail(at, "global %d is a mutable reference, which an image cannot hold", len(w.globals))
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,9 @@ func TestRefused(t *testing.T) {
 			Funcs: []wasmtest.Func{{Name: "s", Type: "-> i32", Body: "i32.const 0"}}, Start: "s",
 		}, "the start function 0 has type () -> (i32)"},
 		{"huge table", wasmtest.Module{Tables: []wasmtest.Table{{Min: 1 << 20}, {Min: 1}}}, "the tables have 1048577 elements, more than the 1048576 allowed"},
+		{"too many mutable globals", wasmtest.Module{
+			Globals: slices.Repeat([]wasmtest.Global{{Type: "i32", Mutable: true, Init: "i32.const 0"}}, 10_001),
+		}, "more than the 10000 mutable globals allowed"},
 		{"too many locals", function("", strings.Repeat("i32 ", 49_998), ""), "it has 49998 locals, more than the 49996 allowed"},
 		{"deep nesting", body(strings.Repeat("block ", 5_001)), "blocks nest deeper than 5000"},
 		{"long br_table", body("i32.const 0 br_table" + strings.Repeat(" 0", 1<<16+2)), "a br_table has 65537 targets, more than the 65536 allowed"},

@@ -63,6 +63,7 @@ const (
 
 	maxParams   = 1_000   // of a type, and as many results
 	maxElements = 1 << 20 // of all tables together
+	maxMutable  = 10_000  // globals: each image has them all, in one row of the store
 )
 
 // ExportGlobal is the name that the i-th mutable global is exported by.
