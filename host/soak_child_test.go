@@ -78,6 +78,9 @@ const (
 	saidSignal  = "signal"  // … that a signal was
 	saidSaved   = "saved"   // … that there is a snapshot Key, and a client removes one
 	saidRemoves = "removes"
+	saidDeletes = "deletes" // a client deletes a session, … was told that it is deleted
+	saidDeleted = "deleted"
+	saidBack    = "back"   // … that a deleted one is back
 	saidDone    = "done"   // … that Text was done
 	saidAsked   = "asked"  // the model was called
 	saidCalled  = "called" // a tool was called
@@ -95,11 +98,12 @@ type soaked struct {
 	mu   sync.Mutex
 	all  []abi.SessionID
 	busy map[abi.SessionID]bool // somebody of this process works on it
+	gone map[abi.SessionID]bool // it was deleted, or is just being deleted
 }
 
 // runSoaked runs random sessions until it is killed, or its standard input ends.
 func runSoaked(spec string) error {
-	s := &soaked{busy: map[abi.SessionID]bool{}}
+	s := &soaked{busy: map[abi.SessionID]bool{}, gone: map[abi.SessionID]bool{}}
 	if err := json.Unmarshal([]byte(spec), &s.soakRun); err != nil {
 		return err
 	}
@@ -119,7 +123,7 @@ func runSoaked(spec string) error {
 	}()
 	var workers sync.WaitGroup
 	failed := make(chan error, 1+soakWorkers)
-	if err := s.retry(ctx); err != nil && !errors.Is(err, host.ErrClosed) {
+	if err := s.retry(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, host.ErrClosed) {
 		failed <- err
 		stop()
 	}
@@ -216,7 +220,14 @@ func everySession(ctx context.Context, h *host.Host) func(func(host.Session, err
 // meanwhile: what it may be refused is known, and anything else is a failure.
 func (s *soaked) work(ctx context.Context, n int) error {
 	dice := s.world.dice("worker", s.Round, n)
-	for turn := 0; ctx.Err() == nil; turn++ {
+	over := ctx.Done()
+	ctx = context.WithoutCancel(ctx) // only the host's end ends what it does
+	for turn := 0; ; turn++ {
+		select {
+		case <-over:
+			return nil
+		default:
+		}
 		uid, done := s.take(dice)
 		if uid == "" {
 			if err := s.create(ctx, dice); err != nil {
@@ -227,7 +238,9 @@ func (s *soaked) work(ctx context.Context, n int) error {
 		var err error
 		if n == 0 {
 			done()
-			err = s.lookOn(ctx, uid, dice)
+			if err = s.lookOn(ctx, uid, dice); s.isGone(uid) {
+				err = nil // whatever it saw of it
+			}
 		} else {
 			err = s.step(ctx, uid, fmt.Sprintf("%d.%d.%d", s.Round, n, turn), dice)
 			done()
@@ -236,7 +249,6 @@ func (s *soaked) work(ctx context.Context, n int) error {
 			return fmt.Errorf("session %s: %w", uid, err)
 		}
 	}
-	return nil
 }
 
 // take chooses a session; an empty one stands for a new one.
@@ -265,6 +277,20 @@ func (s *soaked) add(uids ...abi.SessionID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = append(s.all, uids...)
+}
+
+// remove takes a session from those that are worked on.
+func (s *soaked) remove(uid abi.SessionID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone[uid] = true
+	s.all = slices.DeleteFunc(s.all, func(other abi.SessionID) bool { return other == uid })
+}
+
+func (s *soaked) isGone(uid abi.SessionID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone[uid]
 }
 
 func (s *soaked) full() bool {
@@ -308,6 +334,8 @@ func (s *soaked) step(ctx context.Context, uid abi.SessionID, id string, dice *r
 		return s.snapshot(ctx, session, id, dice)
 	case n < 20 && session.Head.Seq > 0 && session.State != host.ExecAwaiting && session.State != host.ExecInterrupted:
 		return s.rest(ctx, session, dice)
+	case n < 21 || n < 27 && s.full():
+		return s.drop(ctx, session, dice)
 	}
 	switch session.State {
 	case host.ExecAwaiting:
@@ -347,7 +375,7 @@ func (s *soaked) turn(ctx context.Context, req host.ExecRequest, dice *rand.Rand
 			s.say(said{Kind: saidRecord, Session: req.Session, Seq: u.Record.Seq, Hash: abi.DigestOf(u.Record.Line)})
 		}
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var canceled sync.WaitGroup
 	var cancelErr error
@@ -425,7 +453,7 @@ func (s *soaked) lookOn(ctx context.Context, uid abi.SessionID, dice *rand.Rand)
 	case n < 5:
 		return s.check(ctx, session)
 	}
-	return pause(context.WithoutCancel(ctx), latency(dice))
+	return pause(ctx, latency(dice))
 }
 
 // interrupted deals with a turn that an earlier process has left.
@@ -588,9 +616,49 @@ func (s *soaked) rest(ctx context.Context, session host.Session, dice *rand.Rand
 	return err
 }
 
+// drop deletes a session, and may bring it back from a file.
+func (s *soaked) drop(ctx context.Context, session host.Session, dice *rand.Rand) error {
+	uid := session.UID
+	var file bytes.Buffer
+	force := session.State == host.ExecInterrupted || session.State == host.ExecAwaiting
+	back := !force && session.Head.Seq > 0 && dice.IntN(4) == 0
+	if back {
+		if _, err := s.Export(ctx, uid, &file); err != nil {
+			return fmt.Errorf("export: %w", err)
+		}
+	}
+	if force {
+		if _, err := s.Delete(ctx, uid, false); !errors.Is(err, host.ErrOpenTurn) {
+			return fmt.Errorf("delete while it is %s: %w", session.State, err)
+		}
+	}
+	s.remove(uid)
+	s.say(said{Kind: saidDeletes, Session: uid})
+	if _, err := s.Delete(ctx, uid, force); err != nil {
+		return err
+	}
+	s.say(said{Kind: saidDeleted, Session: uid})
+	if _, err := s.Get(ctx, uid); !errors.Is(err, host.ErrNotFound) {
+		return fmt.Errorf("deleted, it is found: %w", err)
+	}
+	if !back {
+		return nil
+	}
+	p, err := s.Import(ctx, &file, host.ImportRequest{})
+	if err != nil {
+		return fmt.Errorf("import what was deleted: %w", err)
+	}
+	if p.Session.Head != session.Head {
+		return fmt.Errorf("it is back as %+v", p.Session)
+	}
+	s.say(said{Kind: saidBack, Session: uid})
+	s.add(uid)
+	return nil
+}
+
 // check proves a session as it stands.
 func (s *soaked) check(ctx context.Context, session host.Session) error {
-	if _, err := s.Verify(context.WithoutCancel(ctx), host.VerifyRequest{Session: session.UID, Reexecute: true, Strict: true}); err != nil {
+	if _, err := s.Verify(ctx, host.VerifyRequest{Session: session.UID, Reexecute: true, Strict: true}); err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
 	s.say(said{Kind: saidDone, Session: session.UID, Text: "verify"})
@@ -599,7 +667,6 @@ func (s *soaked) check(ctx context.Context, session host.Session) error {
 
 // carry takes a session to another machine and proves it there.
 func (s *soaked) carry(ctx context.Context, session host.Session) error {
-	ctx = context.WithoutCancel(ctx)
 	var file bytes.Buffer
 	if _, err := s.Export(ctx, session.UID, &file); err != nil {
 		return fmt.Errorf("export: %w", err)

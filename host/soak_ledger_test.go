@@ -41,6 +41,8 @@ type account struct {
 	signals  int                // that are in its record, …
 	past     int                // … of those its parent's
 	told     int                // … and that a client was told of
+	deleted  bool               // a client was told so
+	doomed   bool               // a client deletes it, which is not known to have failed or to be undone
 	own      abi.Seq            // its FORK, if it has one: records before it are its parent's
 }
 
@@ -111,6 +113,15 @@ func (l *ledger) hear(line said) {
 		l.snapshots[line.Key] = true
 	case saidRemoves:
 		delete(l.snapshots, line.Key)
+	case saidDeletes:
+		l.account(line.Session).doomed = true
+		maps.DeleteFunc(l.retries, func(_ string, r retry) bool { return r.Session == line.Session })
+	case saidDeleted:
+		l.figures["sessions deleted"]++
+		l.account(line.Session).deleted = true
+	case saidBack:
+		l.figures["sessions back from a file"]++
+		l.account(line.Session).deleted, l.account(line.Session).doomed = false, false
 	case saidDecided:
 		l.figures["decisions"]++
 	case saidSignal:
@@ -221,6 +232,9 @@ func (l *ledger) settle() {
 			continue
 		}
 		a := l.account(line.Session)
+		if a.doomed {
+			continue
+		}
 		switch line.Kind {
 		case saidAsked:
 			if !a.prompts[line.Mark] {
@@ -277,6 +291,9 @@ func (l *ledger) settleCall(a *account, line said) {
 // close holds all that was ever shown against the record.
 func (l *ledger) close() {
 	for uid, a := range l.sessions {
+		if a.doomed {
+			continue
+		}
 		for seq, hash := range a.shown {
 			switch {
 			case seq > abi.Seq(len(a.hashes)):

@@ -198,9 +198,12 @@ func (s *soak) look(dice *rand.Rand) {
 			s.ledger.wrong("", 0, "I6: snapshot %s: %v", name, err)
 		}
 	}
-	for uid := range s.ledger.sessions {
-		if !there[uid] {
-			s.ledger.wrong(uid, 0, "it is gone")
+	for uid, a := range s.ledger.sessions {
+		switch {
+		case there[uid] && a.deleted:
+			s.ledger.wrong(uid, 0, "I6: it was deleted, and is there")
+		case !there[uid] && !a.doomed:
+			s.ledger.wrong(uid, 0, "I6: it is gone")
 		}
 	}
 	s.ledger.settle()
