@@ -40,6 +40,9 @@ type app struct {
 	// ref is how the session that the command is about was named.
 	ref string
 
+	// waits is set by --wait: the store is waited for as long as it takes.
+	waits bool
+
 	// turning is set while a turn runs, so that Ctrl-C can say what it does.
 	turning atomic.Bool
 
@@ -140,7 +143,6 @@ func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, err
 		CacheDir:    a.cacheDirectory(),
 		Paused:      true, // a command does what it was asked to, and nothing else
 		CallTimeout: a.callTimeout,
-		LockWait:    lockWait,
 		// For tests: both engines must reach the same roots (M2).
 		Interpreter: a.getenv("AGENTCELL_INTERPRETER") != "",
 	}
@@ -165,13 +167,8 @@ func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, err
 	return o, nil
 }
 
-const (
-	// lockWait is how long to wait for another agentctl that has the store
-	// open: commands that run no turn are done long before.
-	lockWait = 2 * time.Second
-	// scriptModel is the model that --script makes.
-	scriptModel = "script"
-)
+// scriptModel is the model that --script makes.
+const scriptModel = "script"
 
 // with opens the host, does work with it, and closes it.
 func (a *app) with(ctx context.Context, scriptFile string, work func(*edge.Host) error) error {
@@ -183,11 +180,11 @@ func (a *app) with(ctx context.Context, scriptFile string, work func(*edge.Host)
 	if err != nil {
 		return err
 	}
-	h, err := edge.Open(dir, options)
+	h, err := a.hold(ctx, dir, options)
 	if err != nil {
 		return err
 	}
-	return errors.Join(work(h), h.Close())
+	return errors.Join(work(h.Host), h.Close())
 }
 
 // withSession is with for work on one session, which ref names.

@@ -120,8 +120,13 @@ func TestExamples(t *testing.T) {
 			shell := exampleDirectory(t, program)
 			parked(t, shell, cmd.Example)
 			for line := range strings.Lines(cmd.Example) {
-				if out, err := shell(strings.TrimSpace(line)).CombinedOutput(); err != nil {
-					t.Errorf("%s: %v\n%s", strings.TrimSpace(line), err, out)
+				line = strings.TrimSpace(line)
+				if strings.HasPrefix(line, "agentctl watch") && !strings.Contains(line, "--no-wait") {
+					interrupted(t, shell("exec "+line))
+					continue
+				}
+				if out, err := shell(line).CombinedOutput(); err != nil {
+					t.Errorf("%s: %v\n%s", line, err, out)
 				}
 			}
 		})
@@ -130,6 +135,32 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	walk(newRootCommand(newApp(nil, new(strings.Builder), new(strings.Builder), func(string) string { return "" })))
+}
+
+// interrupted runs an example that ends with Ctrl-C, which a person presses who
+// has seen something.
+func interrupted(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() }).Stop()
+	lines := bufio.NewScanner(stdout)
+	if !lines.Scan() {
+		t.Errorf("%s shows nothing: %v", cmd, lines.Err())
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	for lines.Scan() {
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%s: %v", cmd, err)
+	}
 }
 
 // parked makes the sessions with parked turns that an example is about.

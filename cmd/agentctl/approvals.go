@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"math"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agentcell/agentcell/host"
-	"github.com/agentcell/agentcell/host/edge"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -34,70 +32,19 @@ func runApprovals(ctx context.Context, a *app, opts approvalsOptions) error {
 	if _, missing := a.noData(); missing {
 		return a.showApprovals(nil)
 	}
-	return a.with(ctx, "", func(h *edge.Host) error {
-		sessions, err := a.awaitingSessions(ctx, h, opts.all)
+	return a.inquire(func(i *inquiry) error {
+		r, err := i.ask(ctx, question{Op: opApprovals, Project: a.project, All: opts.all})
 		if err != nil {
 			return err
 		}
-		var found []approval
-		for _, s := range sessions {
-			calls, err := h.Approvals(ctx, s.UID)
-			if err != nil {
-				return err
-			}
-			for _, c := range calls {
-				found = append(found, approval{s, c})
-			}
-		}
-		return a.showApprovals(found)
+		return a.showApprovals(r.Approvals)
 	})
-}
-
-// awaitingSessions are the sessions with a parked turn, of the project or of all.
-func (a *app) awaitingSessions(ctx context.Context, h *edge.Host, all bool) ([]host.Session, error) {
-	if !all {
-		return listAll(ctx, h, host.ListRequest{
-			Project: a.project, Limit: pageSize,
-			// A call may wait beside one that is decided.
-			Filter: host.Filter{States: []host.ExecState{host.ExecAwaiting, host.ExecInterrupted}},
-		})
-	}
-	uids, err := h.Journal().FindPrefix("", math.MaxInt)
-	if err != nil {
-		return nil, err
-	}
-	var found []host.Session
-	for _, uid := range uids {
-		s, err := h.Get(ctx, uid)
-		if err != nil {
-			return nil, err
-		}
-		if len(s.Waiting) > 0 {
-			found = append(found, s)
-		}
-	}
-	return found, nil
-}
-
-// listAll gives the sessions of all pages.
-func listAll(ctx context.Context, h *edge.Host, req host.ListRequest) ([]host.Session, error) {
-	var found []host.Session
-	for {
-		page, err := h.List(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, page.Sessions...)
-		if req.Token = page.Next; req.Token == "" {
-			return found, nil
-		}
-	}
 }
 
 // approval is a call that waits, and whose.
 type approval struct {
-	session host.Session
-	call    host.PendingCall
+	Session host.Session     `json:"session"`
+	Call    host.PendingCall `json:"call"`
 }
 
 type approvalJSON struct {
@@ -113,7 +60,7 @@ type approvalJSON struct {
 func (a *app) showApprovals(found []approval) error {
 	rows := make([][]string, 0, len(found))
 	for _, f := range found {
-		s, c := f.session, f.call
+		s, c := f.Session, f.Call
 		if a.json {
 			a.object(approvalJSON{
 				Session: s.UID, Seq: int64(c.Seq), Time: abi.NewTime(c.Since),

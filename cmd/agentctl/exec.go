@@ -104,6 +104,7 @@ type execOptions struct {
 	deadline time.Duration
 	expect   int64
 	abandon  bool
+	wait     bool
 	given    func(flag string) bool
 }
 
@@ -166,6 +167,7 @@ session is INTERRUPTED and can be resumed.`,
 	opts.files.add(cmd, a)
 	f.DurationVar(&opts.deadline, "deadline", 0, "fail the turn after this `TIME`, such as 30s (default 10m)")
 	f.Int64Var(&opts.expect, "expect-seq", 0, "refuse unless the session's last record is seq `N`")
+	f.BoolVar(&opts.wait, "wait", false, "wait for another agentctl that has the store, and for the session's turn to end")
 	f.BoolVar(&opts.abandon, "abandon", false, "end an interrupted turn as CANCELED before the new input, if any")
 	return cmd
 }
@@ -214,7 +216,8 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 	if err := host.CheckInputs(inputs); err != nil {
 		return err // before a session is made for them
 	}
-	req := host.ExecRequest{Inputs: inputs, Deadline: opts.deadline, Abandon: opts.abandon, Observe: a.update}
+	a.waits = opts.wait
+	req := host.ExecRequest{Inputs: inputs, Deadline: opts.deadline, Abandon: opts.abandon, Wait: opts.wait, Observe: a.update}
 	if opts.given("expect-seq") {
 		expect := abi.Seq(opts.expect)
 		req.Expect = &expect

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentcell/agentcell/host"
-	"github.com/agentcell/agentcell/host/edge"
 )
 
 type getOptions struct{ session sessionFlag }
@@ -38,16 +37,16 @@ its memory, of a fresh instance for one that does not.`,
 }
 
 func runGet(ctx context.Context, a *app, opts getOptions) error {
-	return a.withSession(ctx, "", opts.session.ref, func(h *edge.Host, s host.Session) error {
-		waits, err := waitsOf(ctx, h, s)
+	return a.inquireSession(opts.session.ref, func(i *inquiry) error {
+		r, err := i.ask(ctx, question{Op: opGet, Project: a.project, Ref: opts.session.ref})
 		if err != nil {
 			return err
 		}
 		if a.json {
-			a.object(newAwaitingJSON(s, waits))
+			a.object(newAwaitingJSON(*r.Session, r.Waits))
 			return nil
 		}
-		a.facts(append(sessionFacts(s), waitFacts(waits)...))
+		a.facts(append(sessionFacts(*r.Session), waitFacts(r.Waits)...))
 		return nil
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentcell/agentcell/host"
-	"github.com/agentcell/agentcell/host/edge"
 )
 
 type listOptions struct {
@@ -130,18 +129,13 @@ func runList(ctx context.Context, a *app, opts listOptions) error {
 		}
 		return nil
 	}
-	return a.with(ctx, "", func(h *edge.Host) error {
-		if opts.parent != "" {
-			if filter.Parent, err = h.Resolve(ctx, a.project, opts.parent); err != nil {
-				return fmt.Errorf("--parent: %w", err)
-			}
-		}
-		l := listing{app: a, opts: opts, table: table{most: a.columns, elastic: []int{7, 1, 2}}} // LABELS, NAME, HARNESS
+	return a.inquire(func(i *inquiry) error {
+		l := listing{app: a, inquiry: i, opts: opts, table: table{most: a.columns, elastic: []int{7, 1, 2}}} // LABELS, NAME, HARNESS
 		req := host.ListRequest{Project: a.project, Token: opts.token, Filter: filter}
 		if opts.ordered() {
-			err = l.inOrder(ctx, h, req)
+			err = l.inOrder(ctx, req)
 		} else {
-			err = l.byPages(ctx, h, req)
+			err = l.byPages(ctx, req)
 		}
 		if err == nil && l.shown == 0 && !a.json {
 			l.noteNone()
@@ -153,19 +147,29 @@ func runList(ctx context.Context, a *app, opts listOptions) error {
 // listing is one run of list.
 type listing struct {
 	*app
-	opts  listOptions
-	table table
-	shown int
+	inquiry *inquiry
+	opts    listOptions
+	table   table
+	shown   int
+}
+
+// page gives a page of the sessions that the flags choose.
+func (l *listing) page(ctx context.Context, req host.ListRequest) (host.ListPage, error) {
+	r, err := l.inquiry.ask(ctx, question{Op: opList, Project: l.project, Ref: l.opts.parent, List: &req})
+	if err != nil {
+		return host.ListPage{}, err
+	}
+	return *r.Page, nil
 }
 
 // byPages shows sessions as the store has them.
-func (l *listing) byPages(ctx context.Context, h *edge.Host, req host.ListRequest) error {
+func (l *listing) byPages(ctx context.Context, req host.ListRequest) error {
 	for {
 		req.Limit = pageSize
 		if l.opts.limit > 0 {
 			req.Limit = min(l.opts.limit-l.shown, pageSize)
 		}
-		page, err := h.List(ctx, req)
+		page, err := l.page(ctx, req)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/agentcell/agentcell/host"
-	"github.com/agentcell/agentcell/host/edge"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -37,8 +36,8 @@ func sortKeys() map[string]func(host.Session, *ref) {
 func sortNames() []string { return slices.Sorted(maps.Keys(sortKeys())) }
 
 // inOrder shows sessions sorted, or as a tree.
-func (l *listing) inOrder(ctx context.Context, h *edge.Host, req host.ListRequest) error {
-	refs, err := l.refs(ctx, h, req)
+func (l *listing) inOrder(ctx context.Context, req host.ListRequest) error {
+	refs, err := l.refs(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -52,20 +51,15 @@ func (l *listing) inOrder(ctx context.Context, h *edge.Host, req host.ListReques
 	}
 	portion := make([]listed, 0, pageSize)
 	for p := range places {
-		s, err := h.Get(ctx, p.UID)
-		if err != nil {
-			return err
-		}
-		p.Session = s
 		if portion = append(portion, p); len(portion) < pageSize {
 			continue
 		}
-		if err := l.show(portion); err != nil {
+		if err := l.showPlaces(ctx, portion); err != nil {
 			return err
 		}
 		portion = portion[:0]
 	}
-	if err := l.show(portion); err != nil {
+	if err := l.showPlaces(ctx, portion); err != nil {
 		return err
 	}
 	if left := all - len(refs); left > 0 {
@@ -74,15 +68,40 @@ func (l *listing) inOrder(ctx context.Context, h *edge.Host, req host.ListReques
 	return nil
 }
 
+// showPlaces shows a portion of the list of which only places and uids are known
+// yet.
+func (l *listing) showPlaces(ctx context.Context, places []listed) error {
+	uids := make([]abi.SessionID, len(places))
+	for i, p := range places {
+		uids[i] = p.UID
+	}
+	r, err := l.inquiry.ask(ctx, question{Op: opSessions, Sessions: uids})
+	if err != nil {
+		return err
+	}
+	there := make(map[abi.SessionID]host.Session, len(places))
+	for _, s := range r.Page.Sessions {
+		there[s.UID] = s
+	}
+	shown := places[:0]
+	for _, p := range places {
+		if s, ok := there[p.UID]; ok {
+			p.Session = s
+			shown = append(shown, p)
+		}
+	}
+	return l.show(shown)
+}
+
 // refs gives what the order needs of all sessions, sorted.
-func (l *listing) refs(ctx context.Context, h *edge.Host, req host.ListRequest) ([]ref, error) {
+func (l *listing) refs(ctx context.Context, req host.ListRequest) ([]ref, error) {
 	key := func(host.Session, *ref) {}
 	if l.opts.sort != "" {
 		key = sortKeys()[l.opts.sort]
 	}
 	var refs []ref
 	for req.Limit = pageSize; ; {
-		page, err := h.List(ctx, req)
+		page, err := l.page(ctx, req)
 		if err != nil {
 			return nil, err
 		}
