@@ -30,6 +30,9 @@ type Config struct {
 	Workers int
 	// MaxModuleBytes bounds the size of a module; 0 means 64 MiB.
 	MaxModuleBytes int
+	// LoadTimeout bounds the time that a load takes; 0 means 10 minutes. Code can
+	// be made so that compiling it takes very long.
+	LoadTimeout time.Duration
 	// MaxIdle is how many idle instances of a module are kept for the next
 	// ones, until they have not been needed for some seconds; 0 means 512, a
 	// negative number none.
@@ -86,6 +89,9 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if cfg.Workers <= 0 {
 		cfg.Workers = runtime.GOMAXPROCS(0)
+	}
+	if cfg.LoadTimeout == 0 {
+		cfg.LoadTimeout = 10 * time.Minute
 	}
 	if cfg.MaxIdle == 0 {
 		cfg.MaxIdle = defaultMaxIdle
@@ -174,7 +180,8 @@ func (e *Engine) Loaded(digest abi.Digest) (*Compiled, bool) {
 // them waits any more. The name is for messages. Load keeps no part of code.
 //
 // The error wraps ErrModule if the module cannot be taken, ErrShortage if the
-// host lacks memory, ErrStopped if the engine is closed, else ctx's cause.
+// host lacks memory or Config.LoadTimeout has passed, ErrStopped if the engine is
+// closed, else ctx's cause.
 func (e *Engine) Load(ctx context.Context, name string, code []byte) (*Compiled, error) {
 	code = slices.Clone(code) // the load may go on when nobody waits
 	return e.LoadDigest(ctx, name, abi.DigestOf(code), func() ([]byte, error) { return code, nil })
@@ -246,6 +253,9 @@ func (e *Engine) forget(l *load, digest abi.Digest) {
 func (e *Engine) run(ctx context.Context, l *load, name string, digest abi.Digest, code func() ([]byte, error)) {
 	defer e.busy.Done()
 	defer l.cancel(nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.LoadTimeout,
+		fmt.Errorf("%w: loading it takes longer than %s", ErrShortage, e.cfg.LoadTimeout))
+	defer cancel()
 	l.compiled, l.err = e.compile(ctx, name, digest, code)
 	e.mu.Lock()
 	defer e.mu.Unlock()

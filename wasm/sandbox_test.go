@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -75,6 +76,17 @@ func TestS2_EveryExportIsBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// S2: a module that takes too long to load is given up, also if whoever asked
+// for it waits for ever.
+func TestS2_LoadTakesNoLongerThanItMay(t *testing.T) {
+	for _, interpreter := range []bool{false, true} {
+		e := newEngine(t, Config{Interpreter: interpreter, LoadTimeout: 10 * time.Millisecond})
+		if _, err := e.Load(t.Context(), "endless", endless()); !errors.Is(err, ErrShortage) || !strings.Contains(err.Error(), "10ms") {
+			t.Errorf("error %v", err)
+		}
+	}
 }
 
 // Exports that are imports, and a table of imports, are called like any other
