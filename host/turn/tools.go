@@ -129,7 +129,7 @@ func (m *Machine) intents(calls []abi.ToolCall, at abi.Time) ([]*toolCall, []Sta
 		batch[i] = &toolCall{call: *recorded.Tool, grant: grant, gated: gated}
 	}
 	if used := m.effects + int32(len(calls)); used > m.opening.Limits.Effects {
-		return nil, nil, limit(fmt.Sprintf("the turn has used its %d effects", m.opening.Limits.Effects))
+		return nil, nil, m.spent()
 	}
 	m.effects += int32(len(calls))
 	return batch, staged, Ready{}

@@ -244,10 +244,12 @@ func (m *Machine) call(op abi.Op, request []byte, now abi.Time) (Ready, error) {
 		return refuse("call start first"), nil
 	case int64(len(request)) > int64(m.opening.Limits.RequestBytes):
 		return limit(fmt.Sprintf("a request of %d bytes passes the limit of %d", len(request), m.opening.Limits.RequestBytes)), nil
+	case op == abi.OpHistory:
+		return m.history(request)
+	case m.effects >= m.opening.Limits.Effects:
+		return m.spent(), nil // without reading a request that cannot be served
 	}
 	switch op {
-	case abi.OpHistory:
-		return m.history(request)
 	case abi.OpModel:
 		return m.model(request, now)
 	case abi.OpOutput:
@@ -441,6 +443,9 @@ func (m *Machine) failed(effect *Effect, cause error, at abi.Time) (Ready, error
 }
 
 func (m *Machine) output(request []byte, now abi.Time) (Ready, error) {
+	if most := int64(m.opening.Limits.OutputBytes); m.outputBytes+int64(len(request)) > most {
+		return limit(fmt.Sprintf("the turn's output passes the limit of %d bytes", most)), nil
+	}
 	var message abi.Message
 	if err := decode(request, &message); err != nil {
 		return malformed(err), nil
@@ -450,9 +455,6 @@ func (m *Machine) output(request []byte, now abi.Time) (Ready, error) {
 	}
 	if message.Role == "" {
 		message.Role = abi.RoleAssistant
-	}
-	if most := int64(m.opening.Limits.OutputBytes); m.outputBytes+int64(len(request)) > most {
-		return limit(fmt.Sprintf("the turn's output passes the limit of %d bytes", most)), nil
 	}
 	r, err := m.oneWay(&abi.Event{Kind: abi.EventOutput, Message: &message}, now)
 	if r.Reply != nil && r.Reply.Status == abi.StatusOK {
@@ -547,10 +549,15 @@ func (m *Machine) finish(end End, now abi.Time) (Ready, error) {
 // spend counts an effect against the limit.
 func (m *Machine) spend() (Ready, bool) {
 	if m.effects >= m.opening.Limits.Effects {
-		return limit(fmt.Sprintf("the turn has used its %d effects", m.opening.Limits.Effects)), false
+		return m.spent(), false
 	}
 	m.effects++
 	return Ready{}, true
+}
+
+// spent answers a request for which no effect is left.
+func (m *Machine) spent() Ready {
+	return limit(fmt.Sprintf("the turn has used its %d effects", m.opening.Limits.Effects))
 }
 
 // stamp is the time of a new record: now, but never before the newest record.
