@@ -31,7 +31,8 @@ type soakRun struct {
 	Harnesses  map[string]string // file by name
 	Seed       uint64
 	Round      int
-	Sessions   int // how many there may be
+	Sessions   int  // how many there may be
+	Live       bool // the host recovers turns and fires timers by itself
 	// Retries are the requests that earlier processes took and did not answer.
 	Retries []retry
 }
@@ -169,7 +170,9 @@ func (s *soaked) open(store *journal.Journal) error {
 		return err
 	}
 	s.runtimes = []runtimes.Runtime{runtime.New(e)}
-	s.Host, err = host.New(soakConfig(store, s.runtimes, s.world))
+	cfg := soakConfig(store, s.runtimes, s.world)
+	cfg.Recovered = s.recovered
+	s.Host, err = host.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -182,7 +185,28 @@ func (s *soaked) open(store *journal.Journal) error {
 			return fmt.Errorf("session %s is %s and %s in a process that has run nothing", session.UID, session.State, session.Compute)
 		}
 	}
+	if s.Live {
+		s.Release()
+	}
 	return nil
+}
+
+// recovered is told of the turns that the host took up by itself.
+func (s *soaked) recovered(r host.Recovery) {
+	switch {
+	case r.Err == nil:
+		s.say(said{Kind: saidDone, Session: r.Session, Text: "turns taken up by the host itself"})
+	case !errors.Is(r.Err, host.ErrClosed):
+		s.say(said{Kind: saidFailed, Session: r.Session, Text: "recovery: " + r.Err.Error()})
+	}
+}
+
+// raced reports whether an error is what comes of a turn that the host has taken up
+// meanwhile.
+func (s *soaked) raced(err error) bool {
+	return s.Live && slices.ContainsFunc([]error{
+		host.ErrBusy, host.ErrConflict, host.ErrNothingOpen, host.ErrOpenTurn, host.ErrNotFound,
+	}, func(known error) bool { return errors.Is(err, known) })
 }
 
 // soakConfig is a host of a soak: short of time, so that what hangs ends.
@@ -190,8 +214,7 @@ func soakConfig(store *journal.Journal, rt []runtimes.Runtime, w world) host.Con
 	return host.Config{
 		Journal: store, Runtimes: rt,
 		Models: map[string]model.Provider{"world": w}, DefaultModel: "world", Tools: w.tools(),
-		Deadline: 400 * time.Millisecond, CallTimeout: 150 * time.Millisecond,
-		Paused: true, // the soak takes turns up itself
+		Deadline: 400 * time.Millisecond, CallTimeout: 150 * time.Millisecond, Paused: true,
 	}
 }
 
@@ -244,6 +267,9 @@ func (s *soaked) work(ctx context.Context, n int) error {
 		} else {
 			err = s.step(ctx, uid, fmt.Sprintf("%d.%d.%d", s.Round, n, turn), dice)
 			done()
+			if s.raced(err) {
+				err = nil
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("session %s: %w", uid, err)
@@ -323,16 +349,17 @@ func (s *soaked) step(ctx context.Context, uid abi.SessionID, id string, dice *r
 	if err != nil {
 		return err
 	}
+	closed := session.State != host.ExecAwaiting && session.State != host.ExecInterrupted
 	switch n := dice.IntN(100); {
 	case n < 8 && !s.full():
 		return s.fork(ctx, session, dice)
 	case n < 11:
 		return s.check(ctx, session)
-	case n < 13 && session.Head.Seq > 0:
+	case n < 13 && session.Head.Seq > 0 && (closed || !s.Live):
 		return s.carry(ctx, session)
 	case n < 18:
 		return s.snapshot(ctx, session, id, dice)
-	case n < 20 && session.Head.Seq > 0 && session.State != host.ExecAwaiting && session.State != host.ExecInterrupted:
+	case n < 20 && session.Head.Seq > 0 && closed:
 		return s.rest(ctx, session, dice)
 	case n < 21 || n < 27 && s.full():
 		return s.drop(ctx, session, dice)
@@ -343,7 +370,10 @@ func (s *soaked) step(ctx context.Context, uid abi.SessionID, id string, dice *r
 	case host.ExecInterrupted:
 		return s.interrupted(ctx, session, id, dice)
 	case host.ExecRunning:
-		return fmt.Errorf("it is running, and nobody runs it")
+		if s.Live {
+			return nil // by the host itself
+		}
+		return errors.New("it is running, and nobody runs it")
 	}
 	if dice.IntN(3) == 0 {
 		return s.keyed(ctx, retry{uid, id, s.input(session, id, dice)}, dice)
@@ -375,6 +405,7 @@ func (s *soaked) turn(ctx context.Context, req host.ExecRequest, dice *rand.Rand
 			s.say(said{Kind: saidRecord, Session: req.Session, Seq: u.Record.Seq, Hash: abi.DigestOf(u.Record.Line)})
 		}
 	}
+	req.Wait = req.Wait || s.Live
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var canceled sync.WaitGroup
@@ -472,6 +503,9 @@ func (s *soaked) interrupted(ctx context.Context, session host.Session, id strin
 
 // refused gives a session input that must be refused, since a turn is open.
 func (s *soaked) refused(ctx context.Context, session host.Session, id string, dice *rand.Rand) error {
+	if s.Live {
+		return nil // the turn may be over by now
+	}
 	_, err := s.Exec(ctx, host.ExecRequest{Session: session.UID, Inputs: s.inputs(session, id, dice)})
 	if !errors.Is(err, host.ErrOpenTurn) {
 		return fmt.Errorf("input while it is %s: %w", session.State, err)
@@ -627,7 +661,7 @@ func (s *soaked) drop(ctx context.Context, session host.Session, dice *rand.Rand
 			return fmt.Errorf("export: %w", err)
 		}
 	}
-	if force {
+	if force && !s.Live {
 		if _, err := s.Delete(ctx, uid, false); !errors.Is(err, host.ErrOpenTurn) {
 			return fmt.Errorf("delete while it is %s: %w", session.State, err)
 		}

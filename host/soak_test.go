@@ -86,7 +86,7 @@ func newSoak(t *testing.T, long bool) *soak {
 		s.run.Dir = t.TempDir()
 	}
 	if long {
-		s.lines, s.run.Seed, s.run.Sessions = 1000, rand.Uint64(), 400
+		s.lines, s.run.Seed, s.run.Sessions = 500, rand.Uint64(), 400
 	}
 	if text := os.Getenv("AGENTCELL_SOAK_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -117,6 +117,7 @@ func newSoak(t *testing.T, long bool) *soak {
 func (s *soak) round() {
 	s.t.Helper()
 	dice := world{seed: s.run.Seed}.dice("round", s.run.Round)
+	s.run.Live = dice.IntN(3) == 0
 	s.run.Retries = slices.SortedFunc(maps.Values(s.ledger.retries), func(a, b retry) int { return strings.Compare(a.Key, b.Key) })
 	s.ledger.figures["requests made again"] += len(s.run.Retries)
 	spec, err := json.Marshal(s.run)
