@@ -134,13 +134,21 @@ func (m *module) incarnate(ctx context.Context, h *Host, base *journal.Image) (r
 	if !ok {
 		return nil, fmt.Errorf("runtime %q: %w: it cannot restore an image", m.runtime.Capabilities().Runtime, ErrPlacement)
 	}
-	changed, err := h.journal.DiffImages(m.golden, base)
+	changed, err := h.images.changed(base, func() ([]uint32, error) { return h.journal.DiffImages(m.golden, base) })
 	if err != nil {
 		return nil, err
 	}
 	return restorer.Restore(ctx, m.code, runtimes.Image{
 		Size: base.Size(), Globals: base.Globals(), Clock: base.Clock(),
 		Changed: changed, Pages: imagePages{h.journal, base},
+		Root: base.Root(), Diff: func(root abi.Digest) ([]uint32, bool) {
+			near, err := h.loadImage(m, root)
+			if err != nil {
+				return nil, false
+			}
+			pages, err := h.journal.DiffImages(near, base)
+			return pages, err == nil
+		},
 	})
 }
 
@@ -216,18 +224,50 @@ func (h *Host) loadImage(m *module, root abi.Digest) (*journal.Image, error) {
 type imageCache struct {
 	mu     sync.Mutex
 	most   int
-	images map[abi.Digest]*journal.Image
+	images map[abi.Digest]*cachedImage
 	order  []abi.Digest // oldest first
 }
 
+// cachedImage is an image, and the pages in which it differs from the golden one
+// once somebody has asked for them.
+type cachedImage struct {
+	image   *journal.Image
+	listed  bool
+	changed []uint32
+}
+
 func newImageCache(most int) *imageCache {
-	return &imageCache{most: most, images: map[abi.Digest]*journal.Image{}}
+	return &imageCache{most: most, images: map[abi.Digest]*cachedImage{}}
 }
 
 func (c *imageCache) get(root abi.Digest) *journal.Image {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.images[root]
+	if known := c.images[root]; known != nil {
+		return known.image
+	}
+	return nil
+}
+
+// changed is what list says of an image, which is asked once for an image that is
+// used again and again. Nobody changes the result.
+func (c *imageCache) changed(im *journal.Image, list func() ([]uint32, error)) ([]uint32, error) {
+	c.mu.Lock()
+	if known := c.images[im.Root()]; known != nil && known.listed {
+		defer c.mu.Unlock()
+		return known.changed, nil
+	}
+	c.mu.Unlock()
+	pages, err := list()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.images[im.Root()]; known != nil {
+		known.changed, known.listed = pages, true
+	}
+	return pages, nil
 }
 
 func (c *imageCache) put(im *journal.Image) {
@@ -240,7 +280,7 @@ func (c *imageCache) put(im *journal.Image) {
 		delete(c.images, c.order[0])
 		c.order = c.order[1:]
 	}
-	c.images[im.Root()] = im
+	c.images[im.Root()] = &cachedImage{image: im}
 	c.order = append(c.order, im.Root())
 }
 

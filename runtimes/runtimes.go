@@ -203,8 +203,14 @@ type Image struct {
 	// one given to Restore: from all-zero pages and from the golden image
 	// respectively). Pages beyond the other image's Size count as zero there.
 	Changed []uint32
-	// Pages reads the pages named in Changed.
+	// Pages reads the pages named in Changed; Restore may read several at once.
 	Pages PageReader
+	// Root, if not zero, names the image that is given to Restore: of two with one
+	// root all is equal. A runtime may keep a large image for the next incarnation.
+	Root abi.Digest
+	// Diff, if set, lists for Restore the pages in which the image differs from the
+	// one that a root names, false if the host does not know that one.
+	Diff func(root abi.Digest) ([]uint32, bool)
 }
 
 // PageReader reads pages of an image.

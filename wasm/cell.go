@@ -31,6 +31,8 @@ type cell struct {
 	base    base
 	dirty   bool
 	changed []uint32
+	// flat is the image that memory was mapped from, nil for the golden one.
+	flat *flat
 	// listed: mem.list is what may differ from golden.
 	listed bool
 	held   int // what holds gave, for the pool
@@ -72,7 +74,20 @@ func (c *Compiled) newCell() (*cell, error) {
 }
 
 // free gives all the cell holds back to the host.
-func (c *cell) free() { _ = c.mod.Close(context.Background()) }
+func (c *cell) free() {
+	_ = c.mod.Close(context.Background())
+	c.leaveFlat()
+}
+
+// leaveFlat lets go of the image that memory was mapped from.
+func (c *cell) leaveFlat() {
+	if c.flat != nil {
+		c.base.reset()
+		c.base.golden = nil
+		c.module.flats.leave(c.flat)
+		c.flat = nil
+	}
+}
 
 // function is an export to call. It is made anew for each call: an engine leaves
 // the stack that a guest has made grow, up to 100 MB, with its function.
@@ -166,6 +181,11 @@ func (c *cell) makeGolden() error {
 	if err := c.grow(c.module.golden.Size); err != nil {
 		return err
 	}
+	return c.becomeGolden()
+}
+
+// becomeGolden brings a cell that is at least as large to the golden state.
+func (c *cell) becomeGolden() error {
 	if err := c.mem.become(c.module.memory); err != nil {
 		return err
 	}
@@ -181,8 +201,19 @@ func (c *cell) load(img Image) error {
 	if err := c.grow(img.Size); err != nil {
 		return err
 	}
+	f, differ, err := c.module.flats.of(&img)
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		c.flat = f
+		if err := c.mem.become(f.memory); err != nil {
+			return err
+		}
+		c.base.golden = f.memory.content
+	}
 	mem := c.mem.bytes()
-	for _, i := range img.Changed {
+	for _, i := range differ {
 		content := mem[int(i)*abi.PageSize:][:abi.PageSize]
 		if err := img.Pages.ReadPage(i, content); err != nil {
 			return fmt.Errorf("image: page %d: %w", i, err)
@@ -209,6 +240,10 @@ func (c *cell) reset() error {
 	c.base.reset()
 	c.dirty, c.changed = false, nil
 	c.setState(&c.module.golden)
+	if c.flat != nil {
+		c.leaveFlat()
+		return c.becomeGolden()
+	}
 	touched := c.touched()
 	if len(touched) > maxTouched {
 		c.listed = false

@@ -43,6 +43,7 @@ type Compiled struct {
 	memory *goldenMemory
 
 	pool  pool
+	flats flats
 	pages sync.Pool // of *page, for the bases of cells
 
 	mu        sync.Mutex
@@ -77,6 +78,7 @@ func (e *Engine) compile(ctx context.Context, name string, digest abi.Digest, co
 		pool:  pool{engine: e},
 		pages: sync.Pool{New: func() any { return new(page) }},
 	}
+	c.flats.module = c
 	if c.runtime, c.code, err = e.translate(ctx, m.code); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

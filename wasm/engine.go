@@ -37,6 +37,10 @@ type Config struct {
 	// ones, until they have not been needed for some seconds; 0 means 512, a
 	// negative number none.
 	MaxIdle int
+	// MaxFlatBytes bounds the large images of a module that are kept whole in memory
+	// for cells to be mapped from, but for those in use; 0 means 512 MiB, a negative
+	// number none: then each cell has a copy.
+	MaxFlatBytes int
 	// Progress, if set, is told of modules that are compiled, not taken from
 	// the cache, and take long: once when they do, and once when they are done.
 	Progress func(Progress)
@@ -95,6 +99,9 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if cfg.MaxIdle == 0 {
 		cfg.MaxIdle = defaultMaxIdle
+	}
+	if cfg.MaxFlatBytes == 0 {
+		cfg.MaxFlatBytes = defaultMaxFlat
 	}
 	e := &Engine{cfg: cfg, host: hostFuncs(), golden: goldenLimits(), loads: map[abi.Digest]*load{}}
 	e.allowed = allowImports(e.host)
@@ -324,6 +331,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	}
 	for _, l := range e.loads {
 		l.compiled.pool.close()
+		l.compiled.flats.close()
 		l.compiled.memory.close()
 	}
 	return err

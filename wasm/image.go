@@ -21,8 +21,14 @@ type Image struct {
 	// image for one that Restore takes, the state at the beginning of the turn
 	// for a Snapshot. Pages beyond the other image's size count as zero there.
 	Changed []uint32
-	// Pages reads the pages named in Changed.
+	// Pages reads the pages named in Changed, for Restore from several goroutines.
 	Pages PageReader
+	// Root, if not zero, names the image: of two with one root all is equal. It
+	// lets Restore keep a large image for the next one that asks for it.
+	Root abi.Digest
+	// Diff, if set, lists the pages in which this image differs from the one that a
+	// root names, false if it does not know that one.
+	Diff func(root abi.Digest) ([]uint32, bool)
 }
 
 // PageReader reads pages of an image.
@@ -125,7 +131,7 @@ func nonZero(mem []byte) []uint32 {
 }
 
 // check tells whether an image can be one of a module whose golden image is
-// golden.
+// golden. Its pages are another matter.
 func (img *Image) check(golden *Image) error {
 	switch {
 	case img.Size < golden.Size || img.Size%wasmPage != 0 || img.Size > maxMemory:
@@ -140,8 +146,13 @@ func (img *Image) check(golden *Image) error {
 			return fmt.Errorf("image: global %d has type %#x, the module's has %#x", i, g.Type, golden.Globals[i].Type)
 		}
 	}
+	return nil
+}
+
+// checkPages tells whether a list can be one of pages of the image.
+func (img *Image) checkPages(list []uint32) error {
 	last := int64(-1)
-	for _, i := range img.Changed {
+	for _, i := range list {
 		if int64(i) <= last || (uint64(i)+1)*abi.PageSize > img.Size {
 			return fmt.Errorf("image: page %d is out of order or beyond the memory", i)
 		}

@@ -17,8 +17,10 @@ import (
 type mapped struct {
 	reserved []byte // addresses, of which only those of bytes may be used
 	bytes    []byte
-	// from, if set, is what the region's beginning is a private mapping of.
+	// from, if set, is what the region's beginning is a private mapping of, filed
+	// how much of it is one, of from's file or of an earlier one.
 	from    *goldenMemory
+	filed   int
 	entries []byte // of the page map, to be used again
 }
 
@@ -72,6 +74,15 @@ func (r *mapped) free() {
 }
 
 func (r *mapped) become(g *goldenMemory) error {
+	if r.filed > len(g.content) {
+		// Let go, these pages would be those of the file again.
+		_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(unsafe.SliceData(r.bytes[len(g.content):])), uintptr(r.filed-len(g.content)),
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE)
+		if err != nil {
+			return os.NewSyscallError("mmap", err)
+		}
+		r.filed = len(g.content)
+	}
 	if beyond := r.bytes[len(g.content):]; len(beyond) > 0 {
 		// Fresh pages are zero, and cheaper than writing zeros to those that
 		// nobody has touched.
@@ -81,6 +92,7 @@ func (r *mapped) become(g *goldenMemory) error {
 	}
 	if g.file == nil {
 		copy(r.bytes, g.content)
+		r.from = nil
 		return nil
 	}
 	_, err := unix.MmapPtr(int(g.file.Fd()), 0, unsafe.Pointer(unsafe.SliceData(r.bytes)), uintptr(len(g.content)),
@@ -88,7 +100,7 @@ func (r *mapped) become(g *goldenMemory) error {
 	if err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
-	r.from = g
+	r.from, r.filed = g, len(g.content)
 	return nil
 }
 
@@ -130,6 +142,52 @@ type goldenMemory struct {
 	content []byte
 	file    *os.File // nil where the system cannot
 	pagemap *os.File
+	viewed  bool // content is a mapping of file
+}
+
+// mapped reports whether regions can be mapped from g.
+func (g *goldenMemory) mapped() bool { return g.file != nil }
+
+func (g *goldenMemory) size() int { return len(g.content) }
+
+// newFlatMemory makes the memory of an image of size bytes from the pages that fill
+// writes, from as many goroutines as it likes; the others are zero. There is no
+// copy of it but the file.
+func newFlatMemory(size int, fill func(write func(page uint32, content []byte) error) error) (_ *goldenMemory, err error) {
+	g := new(goldenMemory)
+	defer func() {
+		if err != nil {
+			g.close()
+			err = fmt.Errorf("an image of %d bytes: %w", size, err)
+		}
+	}()
+	fd, err := unix.MemfdCreate("agentcell", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrShortage, os.NewSyscallError("memfd_create", err))
+	}
+	g.file = os.NewFile(uintptr(fd), "image")
+	if err := g.file.Truncate(int64(size)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrShortage, err)
+	}
+	// Written to through a mapping, a file for which there is no memory would end
+	// the process.
+	err = fill(func(page uint32, content []byte) error {
+		if _, err := g.file.WriteAt(content, int64(page)*abi.PageSize); err != nil {
+			return fmt.Errorf("%w: %w", ErrShortage, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if g.pagemap, err = os.Open("/proc/self/pagemap"); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrShortage, err)
+	}
+	if g.content, err = unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrShortage, os.NewSyscallError("mmap", err))
+	}
+	g.viewed = true
+	return g, nil
 }
 
 // newGoldenMemory takes content over.
@@ -189,8 +247,12 @@ func (g *goldenMemory) tells() bool {
 	return slices.Equal(r.touched(nil, len(r.bytes)/abi.PageSize), []uint32{uint32(last)})
 }
 
-// close gives the files back; the content stays.
+// close gives the files back; the content stays if it is not the file's.
 func (g *goldenMemory) close() {
+	if g.viewed {
+		_ = unix.Munmap(g.content) // it fails only for what was not mapped
+		g.content, g.viewed = nil, false
+	}
 	for _, f := range []*os.File{g.file, g.pagemap} {
 		if f != nil {
 			_ = f.Close() // nothing is lost

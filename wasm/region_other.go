@@ -34,6 +34,16 @@ type goldenMemory struct{ content []byte }
 // newGoldenMemory takes content over.
 func newGoldenMemory(content []byte) *goldenMemory { return &goldenMemory{content} }
 
+// newFlatMemory is not called where mapped is false.
+func newFlatMemory(int, func(func(uint32, []byte) error) error) (*goldenMemory, error) {
+	return nil, MappedMemory()
+}
+
+// mapped reports whether regions can be mapped from g: here none can.
+func (*goldenMemory) mapped() bool { return false }
+
+func (g *goldenMemory) size() int { return len(g.content) }
+
 func (*goldenMemory) close() {}
 
 // MappedMemory reports why the memories of cells cannot be mapped copy-on-write

@@ -78,6 +78,7 @@ func (r *Runtime) Restore(ctx context.Context, m runtimes.Module, img runtimes.I
 	}
 	in, err := c.Restore(engine.Image{
 		Size: img.Size, Globals: img.Globals, Clock: img.Clock, Changed: img.Changed, Pages: img.Pages,
+		Root: img.Root, Diff: img.Diff,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("restore %q: %w", m.Name, spiError(err))
