@@ -110,9 +110,12 @@ func (h *Host) save(ctx context.Context, req SaveRequest) (Snapshot, error) {
 		Harness: r.meta.Harness, Module: r.meta.Module, Saved: abi.NewTime(h.cfg.Now()),
 	}
 	ref := journal.Ref{Name: snapshotName(r.Project, req.Name), Digest: hash, Note: mustJSON(note)}
-	if err := h.journal.AddRef(ctx, snapshotRef, ref); errors.Is(err, journal.ErrExists) {
+	switch err := h.journal.AddRef(ctx, snapshotRef, ref, r.UID); {
+	case errors.Is(err, journal.ErrExists):
 		return Snapshot{}, fmt.Errorf("snapshot %q in project %q: %w", req.Name, r.Project, ErrExists)
-	} else if err != nil {
+	case errors.Is(err, journal.ErrNotFound):
+		return Snapshot{}, wasDeleted(r.UID)
+	case err != nil:
 		return Snapshot{}, err
 	}
 	h.log.Info("session saved", "session", r.UID, "at", at, "snapshot", req.Name)

@@ -166,8 +166,24 @@ func TestSnapshotEverywhere(t *testing.T) {
 		}
 		r.verify(child.UID)
 	}
-	if got := len(snapshots(t, r, "")); got != saved || saved < 8 {
-		t.Errorf("%d of %d snapshots are there", got, saved)
+	all := snapshots(t, r, "")
+	if len(all) != saved || saved < 8 {
+		t.Errorf("%d of %d snapshots are there", len(all), saved)
+	}
+	// Nor does it take the session.
+	if _, err := r.Delete(t.Context(), s.UID, false); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(all, snapshots(t, r, "")); diff != "" {
+		t.Error(diff)
+	}
+	for _, saved := range all {
+		child := fromSnapshot(t, r, saved.Name)
+		if saved.Open {
+			r.resume(child.UID)
+		}
+		r.exec(child.UID, "output after")
+		r.verify(child.UID)
 	}
 }
 

@@ -238,8 +238,9 @@ func (p *pair) Ref(t *rapid.T) {
 			return struct{}{}, j.SetRef(context.Background(), kind, Ref{Name: name, Digest: abi.DigestOf(note), Note: note})
 		})
 	case 1:
+		about := p.uid("about")
 		both(p, "add ref", func(j *Journal) (struct{}, error) {
-			return struct{}{}, j.AddRef(context.Background(), kind, Ref{Name: name})
+			return struct{}{}, j.AddRef(context.Background(), kind, Ref{Name: name}, about)
 		})
 	case 2:
 		both(p, "remove ref", func(j *Journal) (struct{}, error) {

@@ -23,7 +23,7 @@ type Ref struct {
 func (j *Journal) SetRef(ctx context.Context, kind string, r Ref) error {
 	err := checkRef(kind, r.Name)
 	if err == nil {
-		err = j.putRef(ctx, kind, r.Name, append(r.Digest[:], r.Note...), false)
+		err = j.putRef(ctx, kind, r.Name, append(r.Digest[:], r.Note...), nil)
 	}
 	if err != nil {
 		return fmt.Errorf("set %s %.140q: %w", kind, r.Name, err)
@@ -31,12 +31,22 @@ func (j *Journal) SetRef(ctx context.Context, kind string, r Ref) error {
 	return nil
 }
 
-// AddRef is SetRef for a name that must be free: it wraps ErrExists if the name
-// stands for something. Of two calls at once for one name one succeeds.
-func (j *Journal) AddRef(ctx context.Context, kind string, r Ref) error {
+// AddRef is SetRef for a ref that is about a session: it wraps ErrExists if the name
+// stands for something, so that of two calls at once one succeeds, and ErrNotFound
+// if the session is not there, so that no ref comes too late to keep what Collect
+// then takes away.
+func (j *Journal) AddRef(ctx context.Context, kind string, r Ref, about abi.SessionID) error {
 	err := checkRef(kind, r.Name)
 	if err == nil {
-		err = j.putRef(ctx, kind, r.Name, append(r.Digest[:], r.Note...), true)
+		err = j.putRef(ctx, kind, r.Name, append(r.Digest[:], r.Note...), func(st *stage, key []byte) error {
+			if _, err := st.head(about); err != nil {
+				return err
+			}
+			if taken, err := st.takenRef(key); taken || err != nil {
+				return cmp.Or(err, ErrExists)
+			}
+			return nil
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("add %s %.140q: %w", kind, r.Name, err)
@@ -50,7 +60,7 @@ func (j *Journal) AddRef(ctx context.Context, kind string, r Ref) error {
 func (j *Journal) RemoveRef(ctx context.Context, kind, name string) error {
 	_, err := j.ref(kind, name)
 	if err == nil {
-		err = j.putRef(ctx, kind, name, nil, false)
+		err = j.putRef(ctx, kind, name, nil, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("remove %s %.140q: %w", kind, name, err)
@@ -58,16 +68,16 @@ func (j *Journal) RemoveRef(ctx context.Context, kind, name string) error {
 	return nil
 }
 
-// putRef writes a ref's row, to a name that is free if it must be. An empty row
-// stands for a name that was removed.
-func (j *Journal) putRef(ctx context.Context, kind, name string, row []byte, free bool) error {
+// putRef writes a ref's row unless check, if there is one, refuses its key. An empty
+// row stands for a name that was removed.
+func (j *Journal) putRef(ctx context.Context, kind, name string, row []byte, check func(*stage, []byte) error) error {
 	e := Entry{refKey(kind, name), row}
 	return j.writer.do(ctx, &job{
 		size: e.size(),
 		stage: func(st *stage) error {
-			if free {
-				if taken, err := st.takenRef(e.Key); taken || err != nil {
-					return cmp.Or(err, ErrExists)
+			if check != nil {
+				if err := check(st, e.Key); err != nil {
+					return err
 				}
 			}
 			st.added[string(e.Key)] = len(row) > 0

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/agentcell/agentcell/sdk/abi"
 	"github.com/google/go-cmp/cmp"
@@ -87,8 +88,14 @@ func TestRefs(t *testing.T) {
 // Of all who add one name at once, one has it; a name that was removed is free.
 func TestAddRef(t *testing.T) {
 	onBoth(t, func(t *testing.T, j *Journal) {
+		for _, uid := range []abi.SessionID{"s", "deleted"} {
+			if _, err := j.Create(t.Context(), Session{UID: uid}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		add := func(n int) error {
-			return j.AddRef(t.Context(), "s", Ref{Name: "a", Digest: abi.DigestOf([]byte{byte(n)}), Note: []byte{byte(n)}})
+			r := Ref{Name: "a", Digest: abi.DigestOf([]byte{byte(n)}), Note: []byte{byte(n)}}
+			return j.AddRef(t.Context(), "kind", r, "s")
 		}
 		const rivals = 16
 		for round := range 3 {
@@ -107,22 +114,37 @@ func TestAddRef(t *testing.T) {
 					t.Errorf("round %d: %d: got error %v, want ErrExists", round, i, err)
 				}
 			}
-			got, err := j.Ref("s", "a")
+			got, err := j.Ref("kind", "a")
 			if err != nil || won < 0 || got.Note[0] != byte(won) {
 				t.Fatalf("round %d: %d won, the ref is %+v, %v", round, won, got, err)
 			}
-			if err := j.RemoveRef(t.Context(), "s", "a"); err != nil {
+			if err := j.RemoveRef(t.Context(), "kind", "a"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		// Neither do other kinds count, nor is what SetRef set taken from it.
-		if err := errors.Join(j.SetRef(t.Context(), "s", Ref{Name: "a"}), j.AddRef(t.Context(), "t", Ref{Name: "a"})); err != nil {
+
+		// Names of other kinds do not count, and one that was set is taken.
+		err := errors.Join(
+			j.SetRef(t.Context(), "kind", Ref{Name: "a"}),
+			j.AddRef(t.Context(), "other", Ref{Name: "a"}, "s"),
+		)
+		if err != nil {
 			t.Fatal(err)
 		}
 		if err := add(1); !errors.Is(err, ErrExists) {
 			t.Errorf("got error %v, want ErrExists", err)
 		}
-		if err := j.AddRef(t.Context(), "s", Ref{}); err == nil {
+
+		// It is about a session that is there.
+		if _, err := j.Delete(t.Context(), "deleted", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, uid := range []abi.SessionID{"deleted", "unknown", ""} {
+			if err := j.AddRef(t.Context(), "kind", Ref{Name: "b"}, uid); !errors.Is(err, ErrNotFound) {
+				t.Errorf("about %q: got error %v, want ErrNotFound", uid, err)
+			}
+		}
+		if err := j.AddRef(t.Context(), "kind", Ref{}, "s"); err == nil {
 			t.Error("added an empty name")
 		}
 	})
