@@ -438,7 +438,7 @@ func (s storeFiles) survivors(t *testing.T) (int, error) {
 			return 0, err
 		}
 	}
-	files, err := openFiles(dir)
+	files, err := openFiles(newSpace(dir, 0))
 	if err != nil {
 		return 0, err
 	}

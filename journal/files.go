@@ -21,7 +21,6 @@ import (
 // last writer was killed. It may be read by many goroutines, but not while badger
 // has the store open, which cuts files before it removes them.
 type fileStore struct {
-	space *space
 	// ahead has what the write-ahead files do, in the order of y.CompareKeys.
 	ahead []aheadEntry
 	// levels are the tables. Those of level 0 may overlap, those of another are
@@ -40,13 +39,13 @@ type aheadEntry struct {
 // deletedBit is set in the Meta of a value that stands for none.
 const deletedBit = 1
 
-func openFiles(dir string) (s *fileStore, err error) {
+func openFiles(sp *space) (s *fileStore, err error) {
 	defer corrupted(&err)
-	m, err := readManifest(dir)
+	m, err := readManifest(sp.dir)
 	if err != nil {
 		return nil, err
 	}
-	s = &fileStore{space: newSpace(dir, 0)}
+	s = new(fileStore)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -56,7 +55,7 @@ func openFiles(dir string) (s *fileStore, err error) {
 		for len(s.levels) <= int(t.Level) {
 			s.levels = append(s.levels, nil)
 		}
-		opened, err := s.openTable(dir, id, table.Options{ReadOnly: true, Compression: t.Compression, BlockSize: blockBytes})
+		opened, err := s.openTable(sp.dir, id, table.Options{ReadOnly: true, Compression: t.Compression, BlockSize: blockBytes})
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +64,7 @@ func openFiles(dir string) (s *fileStore, err error) {
 	for _, tables := range s.levels {
 		slices.SortFunc(tables, func(a, b *table.Table) int { return y.CompareKeys(a.Smallest(), b.Smallest()) })
 	}
-	if s.ahead, err = readAheadFiles(s.space); err != nil {
+	if s.ahead, err = readAheadFiles(sp); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(s.ahead, func(a, b aheadEntry) int { return y.CompareKeys(a.key, b.key) })

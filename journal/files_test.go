@@ -13,7 +13,7 @@ import (
 // readingOnly opens the journal in dir as it is, without changing anything.
 func readingOnly(t *testing.T, dir string) *Journal {
 	t.Helper()
-	store, err := openStandby(dir, ErrReadOnly, func() (*badgerStorage, error) { return nil, ErrReadOnly })
+	store, err := openStandby(newSpace(dir, 0), ErrReadOnly, func() (*badgerStorage, error) { return nil, ErrReadOnly })
 	if err == nil {
 		var j *Journal
 		if j, err = New(store, Options{}); err == nil {
@@ -90,7 +90,7 @@ func TestFiles(t *testing.T) {
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if files, err = openFiles(dir); err != nil {
+		if files, err = openFiles(newSpace(dir, 0)); err != nil {
 			t.Fatal(err)
 		}
 		defer files.Close()
@@ -119,7 +119,7 @@ func TestFiles_Ahead(t *testing.T) {
 	}
 	defer store.Close()
 	putAndDelete(t, store, rand.New(rand.NewPCG(3, 4)))
-	files, err := openFiles(dir)
+	files, err := openFiles(newSpace(dir, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestFiles_Damaged(t *testing.T) {
 			}
 			rewrite(t, table, damage(slices.Clone(b)))
 			defer rewrite(t, table, b)
-			_, err = openFiles(d.dir)
+			_, err = openFiles(newSpace(d.dir, 0))
 			if !errors.Is(err, ErrCorrupt) {
 				t.Errorf("%v, want ErrCorrupt", err)
 			}
@@ -159,7 +159,7 @@ func TestFiles_Damaged(t *testing.T) {
 	}
 	manifest := filepath.Join(d.dir, "MANIFEST")
 	rewrite(t, manifest, []byte("nothing"))
-	if _, err := openFiles(d.dir); err == nil {
+	if _, err := openFiles(newSpace(d.dir, 0)); err == nil {
 		t.Error("a manifest that is none was read")
 	}
 }

@@ -111,7 +111,7 @@ func openStore(dir string, lock *dirLock, o Options) (Storage, error) {
 	case err == nil:
 		return store, nil
 	case readable(err):
-		return openStandby(dir, err, write)
+		return openStandby(newSpace(dir, o.freeReserve()), err, write)
 	}
 	return nil, err
 }

@@ -53,7 +53,10 @@ func newSpace(dir string, reserve int64) *space {
 
 // check reports ErrFull if a batch of size bytes could leave too little for
 // badger to finish what it has begun and what the batch may make it begin.
-func (s *space) check(size int) error { return s.need(s.safe(int64(size)), "a write") }
+func (s *space) check(size int) error {
+	bytes := s.safe(int64(size))
+	return s.need(bytes, bytes)
+}
 
 // safe is how much a batch of size bytes wants to find free.
 func (s *space) safe(size int64) int64 {
@@ -82,8 +85,12 @@ func (s *space) checkOpen() error {
 	if err != nil {
 		return err
 	}
-	return s.need(bytes, "opening it to write")
+	return s.need(bytes, s.thenWrite(bytes))
 }
+
+// thenWrite is how much a small batch wants to find free right after an opening
+// that wants to find bytes.
+func (s *space) thenWrite(bytes int64) int64 { return bytes + claimBytes + s.reserve }
 
 // safeToOpen is how much opening wants to find free.
 func (s *space) safeToOpen() (int64, error) {
@@ -104,18 +111,19 @@ func (s *space) roomToOpen() (Room, error) {
 	if err != nil {
 		return Room{}, fmt.Errorf("free space of %q: %w", s.dir, err)
 	}
-	need, err := s.safeToOpen()
-	return Room{Free: free, Need: need}, err
+	bytes, err := s.safeToOpen()
+	return Room{Free: free, Need: s.thenWrite(bytes)}, err
 }
 
-func (s *space) need(bytes int64, what string) error {
+// need reports ErrFull unless bytes are free. It then tells how much a write wants.
+func (s *space) need(bytes, write int64) error {
 	free, err := s.free(s.dir)
 	if err != nil {
 		return fmt.Errorf("%w: free space of %q: %w", ErrFull, s.dir, err)
 	}
 	if free < bytes {
-		return fmt.Errorf("%w: %q has %d MB free, and %s needs %d MB to be safe: %d MB are missing",
-			ErrFull, s.dir, free>>20, what, megabytes(bytes), megabytes(bytes-free))
+		return fmt.Errorf("%w: %q has %d MB free, and a write needs %d MB to be safe: %d MB are missing",
+			ErrFull, s.dir, free>>20, megabytes(write), megabytes(write-free))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 // as it is on the disk. A Commit tries again to open it, and once one succeeds
 // all that follows goes there.
 type standby struct {
+	space *space
 	// open opens the store for writing, or says why that cannot be.
 	open func() (*badgerStorage, error)
 
@@ -25,19 +26,19 @@ type standby struct {
 
 var _ Storage = (*standby)(nil)
 
-// openStandby opens the store in dir for reading. why is what keeps it from being
+// openStandby opens the store there for reading. why is what keeps it from being
 // written, and the error if there is nothing to be read either.
-func openStandby(dir string, why error, open func() (*badgerStorage, error)) (*standby, error) {
-	if _, err := readManifest(dir); errors.Is(err, ErrCorrupt) {
+func openStandby(sp *space, why error, open func() (*badgerStorage, error)) (*standby, error) {
+	if _, err := readManifest(sp.dir); errors.Is(err, ErrCorrupt) {
 		return nil, err
 	} else if err != nil {
 		return nil, why
 	}
-	files, err := openFiles(dir)
+	files, err := openFiles(sp)
 	if err != nil {
 		return nil, fmt.Errorf("open for reading only, as it cannot be written (%w): %w", why, err)
 	}
-	return &standby{files: files, why: why, open: open}, nil
+	return &standby{space: sp, files: files, why: why, open: open}, nil
 }
 
 func (s *standby) Commit(b *Batch) error {
@@ -114,5 +115,5 @@ func (s *standby) room() (Room, error) {
 	if s.store != nil {
 		return s.store.room()
 	}
-	return s.files.space.roomToOpen()
+	return s.space.roomToOpen()
 }

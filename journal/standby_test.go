@@ -18,7 +18,7 @@ func TestStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	room := false
-	s, err := openStandby(dir, ErrFull, func() (*badgerStorage, error) {
+	s, err := openStandby(newSpace(dir, 0), ErrFull, func() (*badgerStorage, error) {
 		if !room {
 			return nil, ErrFull
 		}

@@ -82,6 +82,7 @@ func (a *app) checkData(context.Context) []finding {
 	}
 	format := j.Format()
 	room, err := j.Room()
+	readOnly := j.ReadOnly()
 	if err := errors.Join(err, j.Close()); err != nil {
 		return []finding{a.problem("data", err)}
 	}
@@ -96,6 +97,11 @@ func (a *app) checkData(context.Context) []finding {
 			Check: "data", Status: statusNote, Text: fmt.Sprintf("other users may look into %q: its mode is %#o", dir, info.Mode().Perm()),
 			Next: "chmod 700 " + shellWord(dir) + " keeps what agents say to yourself",
 		})
+	}
+	if errors.Is(readOnly, journal.ErrReadOnly) {
+		f := a.problem("data", fmt.Errorf("the store can be read, but not written: %w", causeOf(readOnly)))
+		f.Next = a.nextStep(journal.ErrReadOnly)
+		return append(found, f)
 	}
 	return append(found, a.roomFinding(room))
 }
