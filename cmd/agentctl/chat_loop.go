@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -47,6 +48,8 @@ type chat struct {
 	files   turnFlags
 	model   string // of all turns; empty for the session's
 	config  []byte
+	// tried is where the session was when its time had come and it could not go on.
+	tried journal.Head
 	// failure is the first that a pipe has met.
 	failure error
 }
@@ -62,7 +65,10 @@ func (c *chat) run(ctx context.Context) error {
 		case errors.Is(err, errGivenUp):
 			continue
 		case errors.Is(err, errDue):
-			err = c.resume(ctx)
+			var awaiting *awaitingError
+			if err = c.resume(ctx); err != nil && !errors.As(err, &awaiting) {
+				c.tried = c.session.Head
+			}
 		case err == nil:
 			err = c.say(ctx, line)
 		}
@@ -79,16 +85,22 @@ func (c *chat) run(ctx context.Context) error {
 	}
 }
 
-// nextLine waits for a line, or for the time that the session waits for.
+// nextLine waits for a line, or for the time that the session waits for. A turn
+// that could not go on when it had come is left to the person.
 func (c *chat) nextLine(ctx context.Context) (string, error) {
-	if c.view.live {
-		for _, w := range c.session.Waiting {
-			if until := w.Until.Time; !w.Until.IsZero() && until.After(c.now()) {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithDeadlineCause(ctx, until, errDue)
-				defer cancel()
-			}
+	if !c.view.live || c.tried == c.session.Head {
+		return c.line(ctx)
+	}
+	for _, w := range c.session.Waiting {
+		if w.Until.IsZero() {
+			continue
 		}
+		if !w.Until.After(c.now()) {
+			return "", errDue
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, w.Until.Time, errDue)
+		defer cancel()
 	}
 	return c.line(ctx)
 }
@@ -124,13 +136,14 @@ func (c *chat) resume(ctx context.Context) error {
 
 // turn runs a turn. A person is asked for what it waits for, and then it goes on.
 func (c *chat) turn(ctx context.Context, run func(context.Context) (host.Execution, error)) error {
+	left := map[string]bool{} // calls that are to go on waiting
 	for {
 		err := c.once(ctx, run)
 		var awaiting *awaitingError
 		if !errors.As(err, &awaiting) || !c.view.live {
 			return err
 		}
-		decided, askErr := c.decideAll(ctx, awaiting.waits)
+		decided, askErr := c.decideAll(ctx, awaiting.waits, left)
 		if askErr != nil {
 			return askErr
 		}
@@ -181,17 +194,19 @@ func (c *chat) tell(err error) {
 // failureText is an error for a person who goes on chatting.
 func (c *chat) failureText(err error) string {
 	var (
-		text     = shortened(strings.TrimSpace(err.Error()))
+		// Who chats knows with which session.
+		text     = strings.TrimPrefix(err.Error(), "exec: ")
 		awaiting *awaitingError
 		ended    *turnError
 		advice   *adviceError
 	)
+	text = shortened(strings.TrimPrefix(text, fmt.Sprintf("session %s: ", c.session.UID)))
 	switch {
 	case errors.As(err, &awaiting):
 		return text + "\n" + c.endsWait(awaiting.session.Waiting)
 	case errors.As(err, &ended), errors.Is(err, host.ErrInvalid):
 		return text
-	case errors.Is(err, host.ErrOpenTurn) && c.session.State == host.ExecAwaiting:
+	case errors.Is(err, host.ErrOpenTurn):
 		return "that was not said: the turn before it is not over\n" + c.endsWait(c.session.Waiting)
 	case c.session.State == host.ExecInterrupted && errors.As(err, &advice):
 		return text + "\nleave, and come back with --script FILE for the model's script, --tools FILE for the tools; /cancel drops the turn"

@@ -68,8 +68,8 @@ func (a *app) person() (*person, error) {
 		return nil, fmt.Errorf("use the terminal: %w", err)
 	}
 	restore := sync.OnceFunc(func() {
-		fmt.Fprint(a.screen, lineedit.End)
 		_ = term.Restore(int(in.Fd()), before) // there is nothing to be done about it
+		fmt.Fprint(a.screen, lineedit.End)     // last: nobody may be reading
 	})
 	fmt.Fprint(a.screen, lineedit.Start)
 	t := lineedit.New(lineedit.Config{

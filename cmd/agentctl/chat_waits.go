@@ -11,21 +11,29 @@ import (
 	"github.com/agentcell/agentcell/host"
 )
 
-// decideAll asks a person about each call that waits, with its arguments in full.
-// It reports whether any of them was decided.
-func (c *chat) decideAll(ctx context.Context, waits []waitJSON) (decided bool, err error) {
+// decideAll asks a person about each call that waits, with its arguments in full,
+// but for those that they have left waiting. It reports whether any of them was
+// decided.
+func (c *chat) decideAll(ctx context.Context, waits []waitJSON, left map[string]bool) (decided bool, err error) {
 	for _, w := range waits {
-		if w.Tool == "" || w.Settled {
+		if w.Tool == "" || w.Settled || left[w.CallID] {
 			continue
 		}
-		approved, reason, err := c.askAbout(ctx, w)
+		v, reason, err := c.askAbout(ctx, w)
 		if errors.Is(err, errGivenUp) {
+			for _, w := range waits {
+				left[w.CallID] = true
+			}
 			return decided, nil
 		}
 		if err != nil {
 			return decided, err
 		}
-		if err := c.decide(ctx, w.CallID, approved, reason); err != nil {
+		if v == later {
+			left[w.CallID] = true
+			continue
+		}
+		if err := c.decide(ctx, w.CallID, v == allowed, reason); err != nil {
 			return decided, err
 		}
 		decided = true
@@ -33,22 +41,31 @@ func (c *chat) decideAll(ctx context.Context, waits []waitJSON) (decided bool, e
 	return decided, nil
 }
 
-// askAbout asks whether a call may happen. No answer is errGivenUp.
-func (c *chat) askAbout(ctx context.Context, w waitJSON) (approved bool, reason string, err error) {
+// verdict is what a person says of a call.
+type verdict int
+
+const (
+	later verdict = iota
+	allowed
+	refused
+)
+
+// askAbout asks whether a call may happen.
+func (c *chat) askAbout(ctx context.Context, w waitJSON) (_ verdict, reason string, err error) {
 	c.note("%s wants to be called%s", oneLine(w.Tool), callDetails(w))
 	for {
 		answer, err := c.ask(ctx, "allow it? y or n, and why if you like; Enter leaves it waiting: ")
 		if err != nil {
-			return false, "", err
+			return later, "", err
 		}
 		word, reason, _ := strings.Cut(strings.TrimSpace(answer), " ")
 		switch reason = strings.TrimSpace(reason); strings.ToLower(word) {
 		case "y", "yes":
-			return true, reason, nil
+			return allowed, reason, nil
 		case "n", "no":
-			return false, reason, nil
+			return refused, reason, nil
 		case "":
-			return false, "", errGivenUp
+			return later, "", nil
 		}
 	}
 }
