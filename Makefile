@@ -21,7 +21,7 @@ RACE := ./journal/... ./host/... ./runtimes/... ./sdk/... ./wasm/...
 SOAK ?= 10m
 
 # Packages with benchmarks of goals.
-BENCH := ./journal ./host/... ./cmd/agentctl
+BENCH := ./journal ./wasm ./host/... ./cmd/agentctl
 
 .PHONY: all harnesses agentctl demo test race check bench soak clean help
 

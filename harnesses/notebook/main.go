@@ -18,7 +18,7 @@
 //	forget        drops all notes
 //
 // A made-up note is a function of its number, so all notebooks that were told the
-// same hold the same. Notes of more than 64 MiB together are refused: a
+// same hold the same. Notes of more than 128 MiB together are refused: a
 // heap needs room beside what it holds, and a cell has 256 MiB unless told
 // otherwise.
 package main
@@ -37,7 +37,7 @@ import (
 
 const (
 	// maxBytes bounds all notes together.
-	maxBytes = 64 << 20
+	maxBytes = 128 << 20
 	// madeUp is the length of a note that fill makes.
 	madeUp = 1 << 10
 	// usage is what an input can be.

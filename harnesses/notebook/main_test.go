@@ -25,7 +25,7 @@ func TestConversation(t *testing.T) {
 		{"fill 2", "read 2051"},
 		{"sum"},
 		{"read 9999"},
-		{"fill 99"},
+		{"fill 129"},
 		{"forget", "sum"},
 	} {
 		// A turn that fails is part of the transcript.
@@ -44,7 +44,7 @@ func TestFill(t *testing.T) {
 		{"fill 40", "40961 notes, 41943049 bytes"},
 		{"edit 40961 short", "note 40961"},
 		{"size", "40961 notes, 41942030 bytes"},
-		{"fill 24", "65537 notes, 67107854 bytes"},
+		{"fill 88", "131073 notes, 134216718 bytes"},
 		{"find the first", "in note 1"},
 	} {
 		got, err := n.answer(step.input)
@@ -58,7 +58,7 @@ func TestFill(t *testing.T) {
 	// What is refused changes nothing.
 	size := n.size()
 	for _, input := range []string{"fill 1", "note " + strings.Repeat("x", 1<<11), "edit 1 " + strings.Repeat("x", 1<<11)} {
-		if _, err := n.answer(input); err == nil || !strings.Contains(err.Error(), "over the bound of 64 MiB") {
+		if _, err := n.answer(input); err == nil || !strings.Contains(err.Error(), "over the bound of 128 MiB") {
 			t.Errorf("%.10s: got error %v", input, err)
 		}
 	}
@@ -77,9 +77,9 @@ func TestNotebookErrors(t *testing.T) {
 		{"read one", `there is no note "one"; there are 0`},
 		{"read 0", `there is no note "0"; there are 0`},
 		{"edit 1 x", `there is no note "1"; there are 0`},
-		{"fill x", `fill "x"; want 1 to 64, in MiB`},
-		{"fill 0", `fill "0"; want 1 to 64, in MiB`},
-		{"fill 65", `fill "65"; want 1 to 64, in MiB`},
+		{"fill x", `fill "x"; want 1 to 128, in MiB`},
+		{"fill 0", `fill "0"; want 1 to 128, in MiB`},
+		{"fill 129", `fill "129"; want 1 to 128, in MiB`},
 	}
 	for _, test := range tests {
 		host := new(sdktest.Host)

@@ -71,6 +71,21 @@ var goals = []goal{
 		figure: metric{"journal.Append256Sessions/journal", "records/s"}, reference: metric{"journal.Append256Sessions/reference", "records/s"}, atLeast: 0.5,
 	},
 	{
+		id: "F4", what: "a fork, recorded and durable, of 128 at once, after 100,000 records",
+		goal: "≤ 30 µs", elsewhere: "zeroboot: 790 µs; forkd: 1 ms; agentsessions: 1.7 s",
+		figure: metric{"journal.Fork/history=100000", "µs/child"}, atMost: 30,
+	},
+	{
+		id: "F4", what: "the same of an agent that holds 100 MB",
+		goal: "≤ 30 µs", elsewhere: "–",
+		figure: metric{"host/edge.FanOut/MB=100", "fork-µs/child"}, atMost: 30,
+	},
+	{
+		id: "F5", what: "a live clone of a 100 MB image, ready to run",
+		goal: "≤ 5 µs", elsewhere: "Hyperlight: 62–89 µs",
+		figure: metric{"wasm.Restore/pages=25600/flat=true", "ns/op"}, atMost: 5000,
+	},
+	{
 		id: "F9", what: "verify an exported chain, one core, 256 B records",
 		goal: "≥ 1 M records/s", elsewhere: "raw SHA-256 chain: 1.5–4.7 M/s",
 		figure: metric{"journal.Verify/export", "records/s"}, atLeast: 1e6,
