@@ -38,7 +38,8 @@ type WatchRequest struct {
 // is closed, or the cause of ctx.
 //
 // A watcher reads the journal at its own pace and holds no turn: however far it
-// lags, memory grows with the number of sessions only.
+// lags, memory grows with the number of sessions only. Of several sessions one that
+// cannot be read is left out, which the log tells.
 func (h *Host) Watch(ctx context.Context, req WatchRequest) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if req.From < 0 {
@@ -133,10 +134,10 @@ func (w *watch) begin() error {
 	var there []journal.Session
 	err := w.host.watches.read(func() error {
 		for s, err := range w.host.journal.Sessions() {
-			if err != nil {
+			switch {
+			case err != nil && s.UID == "":
 				return err
-			}
-			if s.IsDeleted() {
+			case s.IsDeleted():
 				continue
 			}
 			s.Meta, s.Summary = nil, nil
@@ -157,12 +158,8 @@ func (w *watch) begin() error {
 // many sessions take turns.
 func (w *watch) advance(ctx context.Context, uid abi.SessionID, yield func(Record, error) bool) error {
 	lines, more, err := w.unseen(uid)
-	if errors.Is(err, ErrNotFound) && w.req.Session == "" {
-		delete(w.seen, uid)
-		return nil
-	}
 	if err != nil {
-		return err
+		return w.unreadable(uid, err)
 	}
 	for _, line := range lines {
 		if ctx.Err() != nil {
@@ -174,7 +171,7 @@ func (w *watch) advance(ctx context.Context, uid abi.SessionID, yield func(Recor
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("session %s: %w", uid, err)
+			return w.unreadable(uid, fmt.Errorf("session %s: %w", uid, err))
 		}
 		w.seen[uid] = line.Seq
 		if !yield(Record{Session: uid, LogRecord: logRecord(line, e), Line: line.Line}, nil) {
@@ -183,6 +180,18 @@ func (w *watch) advance(ctx context.Context, uid abi.SessionID, yield func(Recor
 	}
 	if more {
 		w.news(uid)
+	}
+	return nil
+}
+
+// unreadable is what becomes of a watch that cannot read a session, which may just
+// have been deleted: it does without it if it has others.
+func (w *watch) unreadable(uid abi.SessionID, err error) error {
+	if w.req.Session != "" || errors.Is(err, ErrClosed) {
+		return err
+	}
+	if !errors.Is(err, ErrNotFound) {
+		w.host.log.Error("watch", "session", uid, "error", err)
 	}
 	return nil
 }
