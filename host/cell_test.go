@@ -13,11 +13,12 @@ import (
 // detector too.
 type cell struct {
 	stateless bool
+	early     bool // it does not call start by itself
 	locals    string
-	// run is the body of agent_run; "$json N" in it is a request, pointer and
-	// length, made of texts[N].
-	run   string
-	texts []string
+	// run is the body of agent_run, cloned that of agent_cloned if it has one;
+	// "$json N" in it is a request, pointer and length, made of texts[N].
+	run, cloned string
+	texts       []string
 }
 
 // textsAt is where the texts of a cell begin; what lies below is a guest's own.
@@ -39,6 +40,17 @@ func (c cell) harness(name string) host.Harness {
 	for i, text := range c.texts {
 		c.run = strings.ReplaceAll(c.run, fmt.Sprintf("$json %d ", i), place(text))
 	}
+	if !c.early {
+		c.run = "i32.const 0 i32.const 0 call $start drop " + c.run
+	}
+	funcs := []wasmtest.Func{
+		{Export: "agent_abi_v1"},
+		{Export: "agent_describe", Type: "-> i32", Body: describe + "call $reply drop i32.const 0"},
+		{Export: "agent_run", Type: "-> i32", Locals: c.locals, Body: c.run},
+	}
+	if c.cloned != "" {
+		funcs = append(funcs, wasmtest.Func{Export: "agent_cloned", Body: c.cloned})
+	}
 	request, wasi := wasmtest.Type("i32 i32 -> i64"), "wasi_snapshot_preview1"
 	return host.Harness{Name: name, Code: wasmtest.Module{
 		Imports: []wasmtest.Import{
@@ -49,17 +61,17 @@ func (c cell) harness(name string) host.Harness {
 			{Module: "agent", Name: "usage", Type: request},
 			{Module: "agent", Name: "history", Type: request},
 			{Module: "agent", Name: "log", Type: request},
+			{Module: "agent", Name: "fail", Type: request},
+			{Module: "agent", Name: "tool_call", Type: request},
+			{Module: "agent", Name: "report", Type: request},
+			{Module: "agent", Name: "wait", Type: request},
 			{Module: "agent", Name: "read", Type: "i32 i32 -> i32"},
 			{Module: wasi, Name: "proc_exit", Type: "i32 ->"},
 			{Module: wasi, Name: "random_get", Type: "i32 i32 -> i32"},
 			{Module: wasi, Name: "clock_time_get", Type: "i32 i64 i32 -> i32"},
 		},
-		Funcs: []wasmtest.Func{
-			{Export: "agent_abi_v1"},
-			{Export: "agent_describe", Type: "-> i32", Body: describe + "call $reply drop i32.const 0"},
-			{Export: "agent_run", Type: "-> i32", Locals: c.locals, Body: "i32.const 0 i32.const 0 call $start drop " + c.run},
-		},
-		Memories: []wasmtest.Memory{{Min: 1, Export: "memory"}},
+		Funcs:    funcs,
+		Memories: []wasmtest.Memory{{Min: uint32(textsAt+len(data)+1<<16-1) >> 16, Export: "memory"}},
 		Globals:  []wasmtest.Global{{Type: "i32", Mutable: true, Init: "i32.const 0"}},
 		Datas:    []wasmtest.Data{{Offset: textsAt, Bytes: data}},
 	}.Bytes()}

@@ -189,7 +189,7 @@ func newArena(t testing.TB, interpreter bool) *arena {
 	store := journal.OpenMemory()
 	random := rand.NewChaCha8([32]byte{1})
 	limits := abi.DefaultLimits()
-	limits.Fuel, limits.Depth, limits.Effects = 1_000_000, 100, 40
+	limits.Fuel, limits.Depth, limits.Effects = 300_000, 100, 40
 	limits.MemoryBytes, limits.RequestBytes, limits.OutputBytes = 2<<20, 32<<10, 64<<10
 	answers := func(r model.Result, err error) model.Provider {
 		return providerFunc(func(context.Context, model.Request, func(model.Delta)) (model.Result, error) { return r, err })
