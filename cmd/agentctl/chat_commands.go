@@ -39,7 +39,7 @@ func chatCommands() []chatCommand {
 		}},
 		{"cancel", "", "end an interrupted or parked turn", (*chat).cancel},
 		{"help", "", "show these commands", func(c *chat, _ context.Context, _ string) error {
-			c.note("%s", strings.TrimSuffix(chatHelp(), "\n"))
+			c.complain(strings.TrimSuffix(chatHelp(), "\n"))
 			return nil
 		}},
 		{"quit", "", "leave", func(*chat, context.Context, string) error { return errQuit }},
@@ -174,9 +174,7 @@ func (c *chat) moveTo(ctx context.Context, s host.Session, what string) error {
 // change is /session.
 func (c *chat) change(ctx context.Context, ref string) error {
 	if ref == "" {
-		s := c.session
-		c.note("session %s", oneLine(spaced(string(s.UID), s.Name)))
-		c.note("harness %s, turns %d, seq %d, %s", oneLine(s.Harness), s.Turns, s.Head.Seq, stateText(s))
+		c.facts()
 		return nil
 	}
 	uid, err := c.host.Resolve(ctx, c.project, ref)
@@ -190,11 +188,25 @@ func (c *chat) change(ctx context.Context, ref string) error {
 	return c.open(ctx, s)
 }
 
+// facts says which session this is.
+func (c *chat) facts() {
+	s := c.session
+	if c.json {
+		c.object(newSessionJSON(s))
+		return
+	}
+	c.complain("session " + oneLine(spaced(string(s.UID), s.Name)))
+	c.complain(fmt.Sprintf("harness %s, turns %d, seq %d, %s", oneLine(s.Harness), s.Turns, s.Head.Seq, stateText(s)))
+}
+
 // save is /save.
 func (c *chat) save(ctx context.Context, name string) error {
 	saved, err := c.host.Save(ctx, host.SaveRequest{Session: c.session.UID, Name: name})
 	if err != nil {
 		return err
+	}
+	if c.json {
+		c.object(newSnapshotJSON(saved))
 	}
 	c.note("snapshot %s is seq=%d of %s", oneLine(saved.Name), saved.At, c.ref)
 	return nil

@@ -180,9 +180,9 @@ func (c *chat) tell(err error) {
 	switch {
 	case err == nil:
 	case c.view.live && (errors.As(err, &awaiting) || exitCode(err) == exitInterrupted):
-		c.view.aside(c.failureText(err))
+		c.beside(c.errStyle.dim, c.failureText(err)) // as the person wants it
 	case c.view.live:
-		c.view.failure(c.failureText(err))
+		c.beside(c.errStyle.bad, c.failureText(err))
 	default:
 		c.report(err, exitCode(err))
 		if c.failure == nil && !errors.As(err, &awaiting) {

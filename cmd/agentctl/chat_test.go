@@ -233,6 +233,27 @@ func TestChatShowsThePast(t *testing.T) {
 	}
 }
 
+func TestAnswerText(t *testing.T) {
+	text := func(s string) abi.Part { return abi.Part{Text: &abi.TextPart{Text: s}} }
+	file := abi.Part{File: &abi.FilePart{Name: "a.png", MIME: "image/png"}}
+	call := abi.Part{ToolCall: &abi.ToolCall{Tool: "look"}}
+	tests := []struct {
+		parts []abi.Part
+		want  string
+	}{
+		{nil, ""},
+		{[]abi.Part{text("a"), text("b")}, "ab"},
+		{[]abi.Part{text("a"), call, text("b"), call}, "ab"},
+		{[]abi.Part{text("a"), file, file, text("b"), {Data: &abi.DataPart{Data: abi.Struct(`{}`)}}}, "a\n[file a.png image/png]\n[file a.png image/png]\nb\n{}"},
+		{[]abi.Part{call, {Reasoning: &abi.ReasoningPart{Provider: "p"}}}, ""},
+	}
+	for _, test := range tests {
+		if got := answerText(abi.Message{Parts: test.parts}); got != test.want {
+			t.Errorf("%v: %q, want %q", test.parts, got, test.want)
+		}
+	}
+}
+
 // An answer is shown as it comes, and once: whatever pieces were dropped, voided or
 // not what the harness says in the end, the whole answer stands there.
 func TestChatView(t *testing.T) {

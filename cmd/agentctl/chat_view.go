@@ -113,16 +113,24 @@ func (v *view) brief(text string) string {
 	return text
 }
 
-// answerText is what of a message is said: its tool calls have records of their
-// own.
+// answerText is what of a message is said: its text, and on lines of their own the
+// other parts, but for tool calls, which have records of their own.
 func answerText(m abi.Message) string {
-	var parts []string
+	var (
+		b    strings.Builder
+		last *abi.TextPart
+	)
 	for _, p := range m.Parts {
-		if p.ToolCall == nil && p.Reasoning == nil {
-			parts = append(parts, partText(p))
+		if p.ToolCall != nil || p.Reasoning != nil {
+			continue
 		}
+		if b.Len() > 0 && (last == nil || p.Text == nil) {
+			b.WriteByte('\n')
+		}
+		b.WriteString(partText(p))
+		last = p.Text
 	}
-	return strings.Join(parts, " ")
+	return b.String()
 }
 
 // stream writes a piece of an answer that is safe for a terminal to stdout, at
@@ -161,9 +169,7 @@ func (o *output) aside(text string) {
 	}
 }
 
-// failure tells a person what went wrong.
-func (o *output) failure(text string) { o.beside(o.errStyle.bad, text) }
-
+// beside writes a text to stderr in a style.
 func (o *output) beside(style, text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -52,7 +52,7 @@ const (
 
 // askAbout asks whether a call may happen.
 func (c *chat) askAbout(ctx context.Context, w waitJSON) (_ verdict, reason string, err error) {
-	c.note("%s wants to be called%s", oneLine(w.Tool), callDetails(w))
+	c.complain(oneLine(w.Tool) + " wants to be called" + callDetails(w))
 	for {
 		answer, err := c.ask(ctx, "allow it? y or n, and why if you like; Enter leaves it waiting: ")
 		if err != nil {
