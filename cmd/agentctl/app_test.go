@@ -198,6 +198,7 @@ func exampleDirectory(t *testing.T, program string) (shell func(line string) *ex
 	}
 	for name, text := range map[string]string{
 		"question.txt":  "1 2\n",
+		"questions.txt": "1\n2\n",
 		"answers.jsonl": strings.Repeat(`{"text":"an answer"}`+"\n", 9),
 		"hang.jsonl":    `{"hang":true}` + "\n",
 		"mine.wasm":     string(guests()["quiet"]().Bytes()),

@@ -19,13 +19,14 @@ type forkOptions struct {
 	count   int
 	names   []string // as given, each a list
 	labels  map[string]string
+	fan     fanOutFlags
 	given   func(flag string) bool
 }
 
 func newForkCommand(a *app) *cobra.Command {
 	var opts forkOptions
 	cmd := &cobra.Command{
-		Use:   "fork --session S [--at N] [--count K] [--names a,b] [--label KEY=VALUE]",
+		Use:   "fork --session S [--at N] [--count K] [--names a,b] [--label KEY=VALUE] [--run TEXT|--inputs FILE]",
 		Short: "Make children that go on from one point of a session",
 		Long: `fork makes children of a session. Each goes on by itself from the record at --at,
 with the memory the session had there; the parent stays as it is and may even be
@@ -34,10 +35,17 @@ open; it is named on stderr. The labels of children are those of --label alone.
 
 A point inside a turn leaves that turn open in the children: exec without --input runs
 it over the record up to there, calls no model for what is recorded, and goes on live.
-Of a turn that is parked there, each child waits, and is decided on, by itself.`,
+Of a turn that is parked there, each child waits, and is decided on, by itself.
+
+With --run each child runs a turn on that input, with --inputs there is a child for each
+line of a file, which is its input: the best of many, or many questions, in one command. So
+many run side by side as --parallel says, and a table shows what came of them. The
+exit code is that of the turn that went worst.`,
 		Example: `  agentctl fork --session demo
   agentctl fork demo --count 2 --names left,right --label try=2
-  agentctl fork demo --at 5`,
+  agentctl fork demo --at 5
+  agentctl fork demo --count 3 --run "try again, another way"
+  agentctl fork demo --inputs questions.txt --parallel 8`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.given = cmd.Flags().Changed
 			return runFork(cmd.Context(), a, opts)
@@ -49,6 +57,7 @@ Of a turn that is parked there, each child waits, and is decided on, by itself.`
 	f.IntVar(&opts.count, "count", 1, fmt.Sprintf("make `K` children, at most %d", host.MaxForkCount))
 	f.StringArrayVar(&opts.names, "names", nil, "names of the children, as many as there are: `a,b`")
 	f.Var(labelsFlag{labels: &opts.labels}, "label", "label `KEY=VALUE` of the children; may be given several times")
+	opts.fan.add(cmd, a)
 	return cmd
 }
 
@@ -59,7 +68,7 @@ func (o *forkOptions) request() (host.ForkRequest, error) {
 		names = append(names, strings.Split(list, ",")...)
 	}
 	count := o.count
-	if !o.given("count") && len(names) > 0 {
+	if !o.given("count") && !o.given("inputs") && len(names) > 0 {
 		count = len(names)
 	}
 	sorted := slices.Sorted(slices.Values(names))
@@ -79,14 +88,29 @@ func (o *forkOptions) request() (host.ForkRequest, error) {
 }
 
 func runFork(ctx context.Context, a *app, opts forkOptions) error {
+	inputs, err := opts.fan.read(ctx, a, opts.given)
+	if err != nil {
+		return err
+	}
+	if opts.given("inputs") {
+		if opts.given("count") && opts.count != len(inputs) {
+			return usagef("--inputs %s has %d lines, --count is %d; leave --count out", opts.fan.inputs, len(inputs), opts.count)
+		}
+		opts.count = len(inputs)
+	}
 	req, err := opts.request()
 	if err != nil {
 		return err
 	}
-	return a.withSession(ctx, "", opts.session.ref, func(h *edge.Host, parent host.Session) error {
+	return a.withSession(ctx, opts.fan.files.script, opts.session.ref, func(h *edge.Host, parent host.Session) error {
 		req.Session = parent.UID
 		if parent.Head.Seq < req.At {
 			return fmt.Errorf("bad seq %d: session %s ends at seq %d: %w", req.At, parent.UID, parent.Head.Seq, host.ErrNotFound)
+		}
+		if inputs != nil {
+			if err := closedPoint(ctx, h, parent, req.At); err != nil {
+				return err
+			}
 		}
 		children, err := h.Fork(ctx, req)
 		if err != nil {
@@ -105,6 +129,9 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 		case host.ExecAwaiting:
 			a.note("the turn is parked there, and each child waits by itself: %s shows for what", a.inPlace("get")+" --session CHILD")
 		}
+		if inputs != nil {
+			return a.runChildren(ctx, h, children, inputs, opts.fan)
+		}
 		for _, child := range children {
 			if a.json {
 				a.object(newSessionJSON(child))
@@ -114,6 +141,23 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 		}
 		return nil
 	})
+}
+
+// closedPoint refuses a point inside a turn, whose children have that turn open and
+// take no input.
+func closedPoint(ctx context.Context, h *edge.Host, parent host.Session, at abi.Seq) error {
+	if at == 0 {
+		return nil
+	}
+	for r, err := range h.Replay(ctx, parent.UID, at, at) {
+		if err != nil {
+			return err
+		}
+		if r.Event.Kind != abi.EventEnd && (r.Event.Kind != abi.EventLifecycle || r.Event.ExecutionID != "") {
+			return usagef("seq %d is inside a turn, which its children would have open: fork there without --run, or at an END", at)
+		}
+	}
+	return nil
 }
 
 // childLine is how fork names a child.
