@@ -40,14 +40,17 @@ Where stdin is no terminal each line is a turn, too: answers go to stdout, the r
 stderr, and the exit code is that of the first turn or command that failed, or 8 if the
 session awaits something in the end. --json prints what agentctl exec prints.
 
---name, --harness, --label and --limit are for a new session. --model and --config are kept with a new
-session and else hold for the turns of this chat. --script and --tools are as for exec.`,
+--name, --harness, --label and --limit are for a new session. --model and --config are
+kept with a new session and else hold for the turns of this chat. --script and --tools
+are as for exec.`,
 		Example: `  printf 'hello\nand again\n' | agentctl chat
   printf 'one more thing\n/undo\n' | agentctl chat demo
   echo hello | agentctl chat --name tutor --config '{"system":"be brief"}' --script answers.jsonl --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case len(args) == 1 && opts.session == "" && args[0] != "":
+			case len(args) > 0 && args[0] == "":
+				return usagef("the session's name is empty; give one, or leave it out for a new session")
+			case len(args) == 1 && opts.session == "":
 				opts.session = args[0]
 			case len(args) > 0:
 				return usagef("chat takes one session, not also %q; what you say comes from stdin", args[len(args)-1])

@@ -129,7 +129,10 @@ func (c *chat) forkAt(ctx context.Context, at abi.Seq, name, what string) error 
 	if name != "" {
 		req.Names = []string{name}
 	}
-	children, err := c.host.Fork(ctx, req)
+	// The image of a point of an imported session is made by running it again.
+	making, stop := c.interruptible(ctx)
+	children, err := c.host.Fork(making, req)
+	stop()
 	if err != nil {
 		return err
 	}
@@ -201,7 +204,9 @@ func (c *chat) facts() {
 
 // save is /save.
 func (c *chat) save(ctx context.Context, name string) error {
-	saved, err := c.host.Save(ctx, host.SaveRequest{Session: c.session.UID, Name: name})
+	making, stop := c.interruptible(ctx)
+	saved, err := c.host.Save(making, host.SaveRequest{Session: c.session.UID, Name: name})
+	stop()
 	if err != nil {
 		return err
 	}

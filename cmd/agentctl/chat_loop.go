@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,12 +72,17 @@ func (c *chat) run(ctx context.Context) error {
 			}
 		case err == nil:
 			err = c.say(ctx, line)
+		case c.view.live, context.Cause(ctx) != nil:
+			return err // there will be no more lines
+		default:
+			c.tell(err)
+			return c.leave(ctx)
 		}
 		switch {
 		case errors.Is(err, errQuit):
 			return c.leave(ctx)
 		case context.Cause(ctx) != nil:
-			return err
+			return cmp.Or(err, context.Cause(ctx))
 		}
 		c.tell(err)
 		if err := c.failed(); err != nil {
@@ -114,11 +120,11 @@ func (c *chat) say(ctx context.Context, line string) error {
 		return usagef("the line %.40q is not UTF-8 text", line)
 	}
 	c.remember(line)
-	said, slash := strings.CutPrefix(line, "/")
-	if slash && !strings.HasPrefix(said, "/") {
-		return c.command(ctx, said)
-	} else if slash {
-		line = said
+	if after, slash := strings.CutPrefix(line, "/"); slash {
+		if !strings.HasPrefix(after, "/") {
+			return c.command(ctx, after)
+		}
+		line = after
 	}
 	req := host.ExecRequest{
 		Session: c.session.UID, Inputs: []abi.Message{abi.Text(abi.RoleUser, line)},
@@ -127,11 +133,19 @@ func (c *chat) say(ctx context.Context, line string) error {
 	return c.turn(ctx, func(ctx context.Context) (host.Execution, error) { return c.host.Exec(ctx, req) })
 }
 
+// sayable is the line that says text.
+func sayable(text string) string {
+	if strings.HasPrefix(text, "/") {
+		return "/" + text
+	}
+	return text
+}
+
 // resume goes on with the open turn.
-func (c *chat) resume(ctx context.Context) error {
-	return c.turn(ctx, func(ctx context.Context) (host.Execution, error) {
-		return c.host.Resume(ctx, c.session.UID, c.view.update)
-	})
+func (c *chat) resume(ctx context.Context) error { return c.turn(ctx, c.goOn) }
+
+func (c *chat) goOn(ctx context.Context) (host.Execution, error) {
+	return c.host.Resume(ctx, c.session.UID, c.view.update)
 }
 
 // turn runs a turn. A person is asked for what it waits for, and then it goes on.
@@ -150,9 +164,7 @@ func (c *chat) turn(ctx context.Context, run func(context.Context) (host.Executi
 		if !decided {
 			return err
 		}
-		run = func(ctx context.Context) (host.Execution, error) {
-			return c.host.Resume(ctx, c.session.UID, c.view.update)
-		}
+		run = c.goOn
 	}
 }
 
@@ -302,7 +314,7 @@ func (c *chat) past(ctx context.Context) error {
 		case e.Kind == abi.EventExecutionStart:
 			turns = append(turns, nil)
 		case e.Kind == abi.EventInput && e.Message != nil:
-			c.remember(e.Message.Text())
+			c.remember(sayable(e.Message.Text()))
 		}
 		if n := len(turns); n > 0 {
 			turns[n-1] = append(turns[n-1], r)

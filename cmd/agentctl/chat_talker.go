@@ -146,7 +146,7 @@ func (p *person) interruptible(ctx context.Context) (context.Context, func()) {
 		select {
 		case <-over: // soon enough to need no words
 		case <-time.After(patience):
-			p.app.note("canceling the turn; once more leaves at once and the session can be resumed")
+			p.app.note("canceling; once more leaves at once and the session can be resumed")
 		}
 	}()
 	return ctx, func() {

@@ -118,11 +118,13 @@ func (p *pty) types(keys string) {
 	}
 }
 
+// patienceOfTests is how long a test waits for what must come.
+const patienceOfTests = 2 * time.Minute
+
 // await waits until the process has written want, behind what was awaited before.
 func (p *pty) await(want string) {
 	p.t.Helper()
-	const patience = time.Minute
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patienceOfTests); ; time.Sleep(5 * time.Millisecond) {
 		p.mu.Lock()
 		text := p.text.String()[p.seen:]
 		i := strings.Index(text, want)
@@ -259,10 +261,14 @@ func TestTerminalChatLeavesAtOnce(t *testing.T) {
 	p.await("> ")
 	p.paused.Store(true)
 	p.types("flood\r")
-	const full = 2000
-	for waiting := int32(0); waiting < full; time.Sleep(5 * time.Millisecond) {
+	const much = 2000
+	end := time.Now().Add(patienceOfTests)
+	for waiting := int32(0); waiting < much; time.Sleep(5 * time.Millisecond) {
 		if err := ioctl(p.master, syscall.TIOCINQ, unsafe.Pointer(&waiting)); err != nil {
 			t.Fatal(err)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes wait to be read", waiting)
 		}
 	}
 	p.types("\x03\x03")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -80,6 +81,7 @@ func chatting(t *testing.T, harness host.Harness, who *actor) (c *chat, stdout, 
 	}
 	h, err := edge.OpenMemory(edge.Options{
 		CacheDir: cache, Models: map[string]model.Provider{scriptModel: answers}, DefaultModel: scriptModel, Tools: toolbox.Tools(),
+		Paused: true, // as those that agentctl opens
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -202,6 +204,35 @@ func TestChatGoesOnWhenDue(t *testing.T) {
 	}
 }
 
+// A signal may have any name. One that does not look like itself is not shown as
+// something to type.
+func TestChatSignals(t *testing.T) {
+	tests := []struct{ name, signal, stdout, next string }{
+		{"with spaces", "is paid", "the wait is over\n", "/signal is paid ends the wait; /cancel drops the turn"},
+		{"another", "other", "", "/signal other ends the wait; /cancel drops the turn"},
+		{"hostile", "\x1b[2J\n> /approve", "", "/signal NAME ends the wait; /cancel drops the turn"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			request, err := json.Marshal(map[string]string{"signal": test.signal})
+			if err != nil {
+				t.Fatal(err)
+			}
+			harness := host.Harness{Name: "waits", Code: waits(string(request))().Bytes()}
+			c, stdout, stderr := chatting(t, harness, &actor{lines: []string{"go", `/signal is paid {"amount":42}`}})
+			if err := c.run(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if stdout.String() != test.stdout {
+				t.Errorf("stdout %q, want %q", stdout, test.stdout)
+			}
+			if !strings.Contains(stderr.String(), "\n"+test.next+"\n") || strings.ContainsRune(stderr.String(), '\x1b') {
+				t.Errorf("stderr %q, want %q in it", stderr, test.next)
+			}
+		})
+	}
+}
+
 // What is said last is shown to who comes back, and what was said before can be
 // brought back.
 func TestChatShowsThePast(t *testing.T) {
@@ -209,7 +240,7 @@ func TestChatShowsThePast(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	c, _, _ := chatting(t, harness, &actor{lines: []string{"one", "two", "three", "four\nlines"}, answers: []string{"y", "y"}})
+	c, _, _ := chatting(t, harness, &actor{lines: []string{"one", "two", "//three", "four\nlines"}, answers: []string{"y", "y"}})
 	if err := c.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -220,10 +251,10 @@ func TestChatShowsThePast(t *testing.T) {
 	if err := again.open(t.Context(), c.session); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"one", "two", "three", "four\nlines"}, who.remembered); diff != "" {
+	if diff := cmp.Diff([]string{"one", "two", "//three", "four\nlines"}, who.remembered); diff != "" {
 		t.Errorf("remembered (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff("> two\nAnd again.\n> three\n> four\nlines\n", stdout.String()); diff != "" {
+	if diff := cmp.Diff("> two\nAnd again.\n> /three\n> four\nlines\n", stdout.String()); diff != "" {
 		t.Errorf("stdout (-want +got):\n%s", diff)
 	}
 	const fails = "FAILED error: model: failed: script has 3 lines; call %d has no answer\n"

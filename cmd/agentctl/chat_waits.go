@@ -115,10 +115,9 @@ func (c *chat) recorded(ctx context.Context, after host.Session) error {
 // call, if several wait, and says why.
 func (c *chat) decideOn(ctx context.Context, approved bool, rest string) error {
 	id, reason := "", rest
-	word, tail, _ := strings.Cut(rest, " ")
 	for _, w := range c.session.Waiting {
-		if w.Tool != "" && w.CallID == word {
-			id, reason = word, strings.TrimSpace(tail)
+		if tail, found := behind(w.CallID, rest); found && w.Tool != "" {
+			id, reason = w.CallID, tail
 		}
 	}
 	call, err := c.callToDecide(c.session, decideOptions{call: id})
@@ -135,6 +134,15 @@ func (c *chat) decideOn(ctx context.Context, approved bool, rest string) error {
 	return c.resume(ctx)
 }
 
+// behind is what stands behind a name, which may have spaces, that begins a text.
+func behind(name, text string) (tail string, found bool) {
+	tail, found = strings.CutPrefix(text, name)
+	if !found || tail != "" && tail[0] != ' ' {
+		return "", false
+	}
+	return strings.TrimSpace(tail), true
+}
+
 // openCalls are the ids of the calls that wait for a decision.
 func (c *chat) openCalls() []string {
 	var ids []string
@@ -149,6 +157,11 @@ func (c *chat) openCalls() []string {
 // signal is /signal: the name, and what goes with it.
 func (c *chat) signal(ctx context.Context, rest string) error {
 	name, payload, _ := strings.Cut(rest, " ")
+	for _, w := range c.session.Waiting {
+		if tail, found := behind(w.Signal, rest); found && w.Signal != "" {
+			name, payload = w.Signal, tail
+		}
+	}
 	after, err := c.host.Signal(ctx, c.session.UID, name, []byte(strings.TrimSpace(payload)))
 	if err != nil {
 		return errors.Join(err, c.refresh(ctx))
@@ -167,7 +180,10 @@ func (c *chat) endsWait(waiting []host.Waiting) string {
 		case w.Tool != "":
 			next = "/approve allows it, /deny refuses it"
 		case w.Signal != "":
-			next = "/signal " + typed(w.Signal, "NAME") + " ends the wait"
+			next = "/signal NAME ends the wait"
+			if typed(w.Signal, "") != "" { // it looks like itself
+				next = "/signal " + w.Signal + " ends the wait"
+			}
 		default:
 			next = "the turn goes on by itself when that time has come"
 		}
