@@ -386,7 +386,7 @@ func runCrash(spec string) error {
 	}
 	h, err = host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{runtime.New(e)},
-		Models: map[string]model.Provider{"echo": echo.Provider{}}, DefaultModel: "echo", FlushDelay: -1,
+		Models: map[string]model.Provider{"echo": echo.Provider{}}, DefaultModel: "echo", FlushDelay: -1, Paused: true,
 		Tools: c.tools(func() {
 			if _, err := os.Stdout.WriteString("called\n"); err == nil {
 				_ = at("call")
