@@ -338,7 +338,10 @@ func duel(t testing.TB, compiler, interpreter *arena, guest host.Harness, chosen
 // order, its turns end in the same way, with the same record, fuel and root, on
 // both engines and when they are run again; and other sessions never know.
 func FuzzImports(f *testing.F) {
-	for seed := range uint64(40) {
+	if testing.Short() {
+		f.Skip("the interpreter takes long under the race detector")
+	}
+	for seed := range uint64(20) {
 		f.Add(randomChoices(seed))
 	}
 	guest := importsGuest()
