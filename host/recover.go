@@ -56,8 +56,9 @@ type Recovery struct {
 	Session abi.SessionID
 	// Execution is how the turn ended, or what it is parked for now.
 	Execution Execution
-	// Err is why it did neither. It is tried again at Next; if that is zero, not
-	// by this Recover.
+	// Err is why it did neither: ErrClosed if it was left open because the host or
+	// the Recover ended. It is tried again at Next; if that is zero, not by this
+	// Recover.
 	Err  error
 	Next time.Time
 }
@@ -171,19 +172,19 @@ func dueTime(waiting []Waiting) (due time.Time, ok bool) {
 
 // due is when the open turn of a session can be taken up; ok is false if there is
 // none, or it is not for this recovery.
-func (r *recovery) due(s row) (due time.Time, ok bool) {
+func (r *recovery) due(head journal.Head, sum summary) (due time.Time, ok bool) {
 	switch {
-	case s.sum.Open == 0 || s.sum.Suspended || r.req.Project != "" && r.req.Project != s.Project:
+	case sum.Open == 0:
 		return time.Time{}, false
-	case s.sum.Forked == s.Head.Seq && !r.req.Forks:
+	case sum.Forked == head.Seq && !r.req.Forks:
 		// Nobody has left this turn: whoever made the fork has not begun yet. But
 		// a time that it waits for comes without anybody.
-		due, ok = dueTime(s.sum.Waiting)
+		due, ok = dueTime(sum.Waiting)
 		return due, ok && !due.IsZero()
-	case len(s.sum.Waiting) > 0:
-		return dueTime(s.sum.Waiting)
+	case len(sum.Waiting) > 0:
+		return dueTime(sum.Waiting)
 	}
-	due = s.sum.Updated.Time
+	due = sum.Updated.Time
 	if now := r.host.cfg.Now(); due.After(now) {
 		due = now // the clock was set back
 	}
@@ -272,22 +273,22 @@ func (r *recovery) walk(ctx context.Context) {
 
 func (r *recovery) walkOnce(ctx context.Context) error {
 	found := 0
-	for s, err := range r.host.journal.Sessions() {
+	for s, err := range r.host.journal.Heads() {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil && s.UID == "":
 			return err
 		}
-		var stored row
+		var sum summary
 		if err == nil {
-			stored, err = decodeRow(s)
+			sum, err = decodeSummary(s)
 		}
 		if err != nil {
 			r.unreadable(s.UID, err)
 			continue
 		}
-		if due, ok := r.due(stored); ok {
+		if due, ok := r.due(s.Head, sum); ok {
 			found++
 			r.add(s.UID, due)
 		}
@@ -353,10 +354,10 @@ func (r *recovery) attempt(ctx context.Context, t *task) {
 		return
 	}
 	if err == nil {
-		due, ok := r.due(s)
+		due, ok := r.due(s.Head, s.sum)
 		switch {
-		case !ok:
-			r.drop(t) // somebody else has ended it, or parked it
+		case !ok || r.req.Project != "" && r.req.Project != s.Project:
+			r.drop(t) // somebody else has ended it, or parked it; or it is not wanted
 			return
 		case due.After(h.cfg.Now()):
 			r.retake(t, due)
@@ -389,8 +390,12 @@ func (r *recovery) failed(ctx context.Context, t *task, err error) {
 	log := r.host.log.With("session", t.session, "error", err)
 	var next time.Time
 	switch {
-	case ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrNothingOpen):
-		r.drop(t) // left to the next start; or somebody was faster
+	case errors.Is(err, ErrNothingOpen):
+		r.drop(t) // somebody was faster
+		return
+	case ctx.Err() != nil || errors.Is(err, ErrClosed):
+		r.report(Recovery{Session: t.session, Err: errLeft})
+		r.drop(t)
 		return
 	case errors.Is(err, ErrBusy) && r.req.Follow:
 		// It is theirs. Should they leave the turn open, it is there again.

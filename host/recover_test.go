@@ -515,13 +515,20 @@ func TestRecoveryStops(t *testing.T) {
 		stop := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error, 2)
-		go func() { ended <- s.Recover(ctx, host.RecoverRequest{Parallel: 2}) }()
+		left := 0
+		go func() {
+			ended <- s.Recover(ctx, host.RecoverRequest{Parallel: 2, Report: func(r host.Recovery) {
+				if errors.Is(r.Err, host.ErrClosed) {
+					left++
+				}
+			}})
+		}()
 		synctest.Wait()
 		go func() { ended <- s.Recover(t.Context(), host.RecoverRequest{Parallel: 2, Follow: true}) }()
 		four()
 		cancel(stop)
-		if err := <-ended; !errors.Is(err, stop) {
-			t.Errorf("got %v", err)
+		if err := <-ended; !errors.Is(err, stop) || left != 2 {
+			t.Errorf("got %v and left %d turns", err, left)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

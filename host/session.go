@@ -59,10 +59,16 @@ func decodeRow(s journal.Session) (row, error) {
 	if err := json.Unmarshal(s.Meta, &r.meta); err != nil {
 		return row{}, fmt.Errorf("session %s: metadata: %w", s.UID, err)
 	}
-	if err := json.Unmarshal(s.Summary, &r.sum); err != nil {
-		return row{}, fmt.Errorf("session %s: summary: %w", s.UID, err)
+	var err error
+	r.sum, err = decodeSummary(s)
+	return r, err
+}
+
+func decodeSummary(s journal.Session) (sum summary, err error) {
+	if err := json.Unmarshal(s.Summary, &sum); err != nil {
+		return summary{}, fmt.Errorf("session %s: summary: %w", s.UID, err)
 	}
-	return r, nil
+	return sum, nil
 }
 
 // row reads a session; one that is unknown, or was deleted, is ErrNotFound.

@@ -157,6 +157,28 @@ func (j *Journal) Sessions() iter.Seq2[Session, error] {
 	}
 }
 
+// Heads is Sessions for who wants nothing but UID, Head and Summary, and of deleted
+// sessions too: it reads one row of each.
+func (j *Journal) Heads() iter.Seq2[Session, error] {
+	return func(yield func(Session, error) bool) {
+		view := j.view()
+		defer view.Close()
+		for e, err := range view.Scan([]byte{kindHead}, []byte{kindHead + 1}, false) {
+			if err != nil {
+				yield(Session{}, fmt.Errorf("walk heads: %w", err))
+				return
+			}
+			s := Session{UID: abi.SessionID(e.Key[1:])}
+			if s.Head, s.Summary, err = decodeHead(s.UID, e.Value); err != nil {
+				s = Session{UID: s.UID}
+			}
+			if !yield(s, err) {
+				return
+			}
+		}
+	}
+}
+
 // FindName gives the session with this name in the project. It wraps ErrNotFound.
 func (j *Journal) FindName(project, name string) (abi.SessionID, error) {
 	if name == "" || checkName("project", project) != nil || checkName("name", name) != nil {

@@ -3,9 +3,11 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/agentcell/agentcell/sdk/abi"
 )
@@ -53,14 +55,50 @@ func TestS3_SessionsBehindABrokenOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := map[abi.SessionID]bool{}
-	for s, err := range j.Sessions() {
-		if err != nil && !errors.Is(err, ErrCorrupt) {
-			t.Error(err)
+	read := func(walk iter.Seq2[Session, error]) map[abi.SessionID]bool {
+		got := map[abi.SessionID]bool{}
+		for s, err := range walk {
+			if err != nil && !errors.Is(err, ErrCorrupt) {
+				t.Error(err)
+			}
+			got[s.UID] = err == nil
 		}
-		got[s.UID] = err == nil
+		return got
 	}
-	if diff := cmp.Diff(map[abi.SessionID]bool{"s0": true, "s1": false, "s2": true, "s3": false, "s4": true}, got); diff != "" {
+	if diff := cmp.Diff(map[abi.SessionID]bool{"s0": true, "s1": false, "s2": true, "s3": false, "s4": true}, read(j.Sessions())); diff != "" {
 		t.Errorf("read (-want +got)\n%s", diff)
 	}
+	// s1 has its head.
+	if diff := cmp.Diff(map[abi.SessionID]bool{"s0": true, "s1": true, "s2": true, "s3": false, "s4": true}, read(j.Heads())); diff != "" {
+		t.Errorf("heads (-want +got)\n%s", diff)
+	}
+}
+
+// Heads are those of sessions, also while others are written.
+func TestHeads(t *testing.T) {
+	onBoth(t, func(t *testing.T, j *Journal) {
+		for i := range 3 {
+			uid := abi.SessionID(fmt.Sprint("s", i))
+			create(t, j, uid, "p", "")
+			extend(t, j, uid, i+1)
+		}
+		fork(t, j, "s0", 1, "t")
+		n := 0
+		for got, err := range j.Heads() {
+			if n++; n == 1 {
+				create(t, j, "z", "p", "")
+			}
+			want, wantErr := j.Session(got.UID)
+			if err != nil || wantErr != nil {
+				t.Fatal(err, wantErr)
+			}
+			want = Session{UID: want.UID, Head: want.Head, Summary: want.Summary}
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		}
+		if n != 4 {
+			t.Errorf("%d heads", n)
+		}
+	})
 }

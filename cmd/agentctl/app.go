@@ -141,6 +141,7 @@ func briefly(f func()) {
 func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, error) {
 	o := edge.Options{
 		CacheDir:    a.cacheDirectory(),
+		Now:         a.now,
 		Paused:      true, // a command does what it was asked to, and nothing else
 		CallTimeout: a.callTimeout,
 		// For tests: both engines must reach the same roots (M2).

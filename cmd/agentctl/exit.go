@@ -85,10 +85,13 @@ func exitCode(err error) int {
 		turn     *turnError
 		awaiting *awaitingError
 		broken   *journal.Broken
+		batch    *batchError
 	)
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &batch):
+		return batch.code
 	case errors.As(err, &turn):
 		if turn.State == abi.StateCanceled {
 			return exitInterrupted

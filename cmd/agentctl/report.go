@@ -34,11 +34,7 @@ func (a *app) report(err error, code int) {
 		e.Seq, e.What, e.Want, e.Got = int64(d.seq), d.what, d.want, d.got
 	}
 	if a.json {
-		line, err := encodeLine(e)
-		if err != nil {
-			line = []byte(err.Error())
-		}
-		a.complain(strings.TrimSuffix(string(line), "\n"))
+		a.complainObject(e)
 		return
 	}
 	text := e.Error
@@ -52,6 +48,15 @@ func (a *app) report(err error, code int) {
 		text += "\n" + e.Next
 	}
 	a.complain(text)
+}
+
+// complainObject writes an error to stderr as --json wants it.
+func (a *app) complainObject(e errorJSON) {
+	line, err := encodeLine(e)
+	if err != nil {
+		line = []byte(err.Error())
+	}
+	a.complain(strings.TrimSuffix(string(line), "\n"))
 }
 
 func orNone(d abi.Digest) string {
