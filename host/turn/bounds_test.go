@@ -27,7 +27,9 @@ func ready(t *testing.T, record turn.Source) *turn.Machine {
 // the session, is short, and so is what an operator is told of it.
 func TestS2_RequestsAreBounded(t *testing.T) {
 	name := strings.Repeat("n", abi.MaxNameBytes+1)
-	list := func(item string, n int) string { return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]" }
+	list := func(item string, n int) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
+	}
 	for _, tt := range []struct {
 		op      abi.Op
 		request string // %s is a name, or a list
