@@ -303,6 +303,38 @@ func TestSnapshotNames(t *testing.T) {
 	}
 }
 
+// An imported session has the image of its head alone. Saving an earlier point
+// makes the one that is needed there, for good.
+func TestSnapshotOfImported(t *testing.T) {
+	here := newRig(t).open()
+	s := here.create("steps")
+	here.exec(s.UID, "output x")
+	end := mustGet(t, here, s.UID)
+	here.exec(s.UID, "output y")
+	file := here.export(s.UID)
+
+	there := newRig(t).open()
+	there.load(file)
+	if _, err := there.store.LoadImage(end.Root); !errors.Is(err, journal.ErrNotFound) {
+		t.Fatalf("the image of seq %d: %v, want ErrNotFound", end.Head.Seq, err)
+	}
+	saved := save(t, there, host.SaveRequest{Session: s.UID, At: end.Head.Seq, Name: "earlier"})
+	if saved.Root != end.Root {
+		t.Errorf("the root is %s, want %s", saved.Root.Short(), end.Root.Short())
+	}
+	if _, err := there.store.LoadImage(end.Root); err != nil {
+		t.Error(err)
+	}
+	if _, err := there.Delete(t.Context(), s.UID, false); err != nil {
+		t.Fatal(err)
+	}
+	child := fromSnapshot(t, there, "earlier")
+	if got := there.exec(child.UID, "count"); got[0] != "1" {
+		t.Errorf("it counts %s", got[0])
+	}
+	there.verify(child.UID)
+}
+
 // A name that stands for another record than it did, or for nothing that can be
 // read, is said to be broken and makes nothing.
 func TestCorruptSnapshot(t *testing.T) {
