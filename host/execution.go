@@ -83,6 +83,7 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 	}
 	ready, err := x.machine.Call(op, request, x.now())
 	var done chan toolDone // of tool calls under way
+	results := 0           // bytes of theirs so far
 	for {
 		if err != nil {
 			return runtimes.Response{}, asDivergence(err)
@@ -122,6 +123,10 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 				}
 				if err := x.fault("answered"); err != nil {
 					return runtimes.Response{}, err
+				}
+				if results += d.size; results > maxResultsBytes {
+					results -= d.size
+					d.outcome = turn.ToolOutcome{Err: fmt.Errorf("it gave %d bytes, at most %d are taken of all calls of one request", d.size, maxResultsBytes)}
 				}
 				ready, err = x.machine.ToolDone(d.id, d.outcome, x.now())
 			}

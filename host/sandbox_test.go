@@ -106,6 +106,43 @@ func TestS3_HostileAnswers(t *testing.T) {
 	})
 }
 
+// S2: the results of one request are bounded together: those there is no room for
+// are failures.
+func TestS2_ResultsOfOneRequest(t *testing.T) {
+	r := newRig(t)
+	r.tools = map[string]tool.Tool{"big": {
+		Definition: abi.ToolDefinition{Name: "big"},
+		Executor: executorFunc(func(context.Context, tool.Call) (abi.ToolResult, error) {
+			return abi.ToolResult{Output: abi.Struct(`{"x":"` + strings.Repeat("x", 7<<20) + `"}`)}, nil
+		}),
+	}}
+	r.open()
+	var calls []string
+	for i := range 6 {
+		calls = append(calls, fmt.Sprintf(`{"id":"c%d","tool":"big","idempotency_key":"k"}`, i))
+	}
+	s := r.createFrom(cell{
+		texts: []string{`{"calls":[` + strings.Join(calls, ",") + `]}`}, run: "$json 0 call $tool_call " + status(abi.StatusOK) + "i32.const 0",
+	}.harness("results"))
+	r.exec(s.UID, "go")
+	var results, failed int
+	for rec, err := range r.Replay(t.Context(), s.UID, 0, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := rec.Event; e.Kind == abi.EventToolResult {
+			results++
+			if e.Result.IsError && strings.Contains(e.Result.Error, "of all calls of one request") {
+				failed++
+			}
+		}
+	}
+	if results != 6 || failed != 2 {
+		t.Errorf("%d of %d results found no room, want 2 of 6", failed, results)
+	}
+	r.verify(s.UID)
+}
+
 // S3: what comes from outside is refused before anything is recorded, or is handed
 // to the guest as it is.
 func TestS3_HostileRequests(t *testing.T) {

@@ -121,32 +121,46 @@ func (h *Host) hasTools(grants []abi.ToolGrant) error {
 type toolDone struct {
 	id      string
 	outcome turn.ToolOutcome
+	size    int // of the result
 }
+
+// maxResultsBytes bounds the results of the calls of one request together: the
+// harness is given them in one answer.
+const maxResultsBytes = 32 << 20
 
 // callTools performs calls side by side.
 func (x *execution) callTools(ctx context.Context, effects []turn.ToolEffect, done chan<- toolDone) {
 	for _, e := range effects {
-		go func() { done <- toolDone{id: e.Call.ID, outcome: x.callTool(ctx, e.Call)} }()
+		go func() {
+			outcome, size := x.callTool(ctx, e.Call)
+			done <- toolDone{e.Call.ID, outcome, size}
+		}()
 	}
 }
 
-func (x *execution) callTool(ctx context.Context, call abi.ToolCall) turn.ToolOutcome {
+// callTool is the outcome of a call, and the size of its result.
+func (x *execution) callTool(ctx context.Context, call abi.ToolCall) (turn.ToolOutcome, int) {
+	failed := func(format string, args ...any) (turn.ToolOutcome, int) {
+		return turn.ToolOutcome{Err: fmt.Errorf(format, args...)}, 0
+	}
 	t, ok := x.host.cfg.Tools[call.Tool]
 	if !ok {
-		return turn.ToolOutcome{Err: fmt.Errorf("tool %q: %w on this host", call.Tool, ErrNotFound)}
+		return failed("tool %q: %w on this host", call.Tool, ErrNotFound)
 	}
 	result, err := within(ctx, x.calls, fmt.Sprintf("tool %q", call.Tool), func(ctx context.Context) (abi.ToolResult, error) {
 		return t.Executor.Call(ctx, tool.Call{Session: x.uid, Execution: x.spec.Execution, ToolCall: call})
 	})
 	if err != nil {
-		return turn.ToolOutcome{Err: err}
+		return turn.ToolOutcome{Err: err}, 0
 	}
-	if b, err := json.Marshal(result); err != nil {
-		return turn.ToolOutcome{Err: fmt.Errorf("tool %q gave no valid result: %w", call.Tool, err)}
-	} else if len(b) > maxAnswerBytes {
-		return turn.ToolOutcome{Err: fmt.Errorf("tool %q gave %d bytes, at most %d are taken", call.Tool, len(b), maxAnswerBytes)}
+	b, err := json.Marshal(result)
+	switch {
+	case err != nil:
+		return failed("tool %q gave no valid result: %w", call.Tool, err)
+	case len(b) > maxAnswerBytes:
+		return failed("tool %q gave %d bytes, at most %d are taken", call.Tool, len(b), maxAnswerBytes)
 	}
-	return turn.ToolOutcome{Result: result}
+	return turn.ToolOutcome{Result: result}, len(b)
 }
 
 // DecideRequest decides on a tool call that waits for it.
