@@ -15,7 +15,7 @@ SDK       := $(filter-out %_test.go,$(wildcard sdk/*.go sdk/abi/*.go)) go.mod
 
 # Packages with goroutines. The engine and what is built on it compile big
 # modules, which the race detector makes too slow; -short leaves those tests out.
-RACE := ./journal/... ./host/... ./runtimes/... ./sdk/... ./wasm/...
+RACE := ./journal/... ./host/... ./runtimes/... ./sdk/... ./wasm/... ./cmd/agentctl/lineedit
 
 # How long make soak runs random sessions.
 SOAK ?= 10m
