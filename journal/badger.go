@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"runtime/debug"
 	"slices"
+	"sync"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -50,6 +52,9 @@ func badgerOptions(dir string) badger.Options {
 
 // badgerStorage is the Storage in a directory.
 type badgerStorage struct {
+	// use is held for reading by whoever uses db, each View for as long as it is
+	// open, and for writing while another one takes its place.
+	use   sync.RWMutex
 	db    *badger.DB
 	space *space
 	// known has the values of keys that batches required and put, which are
@@ -57,6 +62,7 @@ type badgerStorage struct {
 	known map[string][]byte
 
 	versions versions
+	tender
 }
 
 // maxKnown bounds badgerStorage.known.
@@ -72,12 +78,17 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 	if err := space.checkOpen(); err != nil {
 		return nil, err
 	}
-	o := badgerOptions(dir)
 	crowded, err := isCrowded(dir)
 	if err != nil {
 		return nil, err
 	}
-	db, err := openDB(o.WithCompactL0OnClose(crowded))
+	damage := error(nil)
+	if crowded {
+		if damage = checkTables(space, true, nil); damage != nil && !errors.Is(damage, ErrCorrupt) {
+			return nil, damage
+		}
+	}
+	db, err := openDB(unattended(badgerOptions(dir)).WithCompactL0OnClose(crowded && damage == nil))
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +98,7 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 	if err := s.space.open(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	s.tend(damage)
 	return s, nil
 }
 
@@ -117,6 +129,11 @@ func (s *badgerStorage) Limits() Limits { return storeLimits }
 func (s *badgerStorage) Commit(b *Batch) error {
 	if err := s.Limits().check(b); err != nil {
 		return err
+	}
+	s.use.RLock()
+	defer s.use.RUnlock()
+	if s.lost != nil {
+		return s.lost
 	}
 	if err := s.space.check(b.Size() + b.AheadSize()); err != nil {
 		return err
@@ -215,11 +232,22 @@ func (s *badgerStorage) write(deletes [][]byte, entries ...[]Entry) error {
 }
 
 func (s *badgerStorage) View() View {
+	s.use.RLock()
+	if s.lost != nil {
+		s.use.RUnlock()
+		return closedView{s.lost}
+	}
 	version := s.versions.acquire()
 	return &badgerView{s, version, s.db.NewTransactionAt(version, false)}
 }
 
-func (s *badgerStorage) Close() error { return s.db.Close() }
+func (s *badgerStorage) Close() error {
+	s.untend()
+	if s.lost != nil {
+		return nil
+	}
+	return s.db.Close()
+}
 
 // badgerView is the state as of one version.
 type badgerView struct {
@@ -233,23 +261,26 @@ func (v *badgerView) Get(key []byte) ([]byte, error) { return get(v.txn, key) }
 func (v *badgerView) Close() {
 	v.txn.Discard()
 	v.storage.versions.release(v.version)
+	v.storage.use.RUnlock()
 }
 
 func openDB(o badger.Options) (db *badger.DB, err error) {
-	defer corrupted(&err)
+	defer corrupted(&err, debug.SetPanicOnFault(true))
 	return badger.OpenManaged(o)
 }
 
 // corrupted makes an error of a panic of badger's, which trusts what its files say
-// of themselves.
-func corrupted(err *error) {
+// of themselves, and of a mapped file that the disk cannot read. A function that
+// defers it has faults panic, and hands over whether they did before.
+func corrupted(err *error, faults bool) {
+	debug.SetPanicOnFault(faults)
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("%w: a file of the store cannot be read: %v", ErrCorrupt, r)
 	}
 }
 
 func get(txn *badger.Txn, key []byte) (value []byte, err error) {
-	defer corrupted(&err)
+	defer corrupted(&err, debug.SetPanicOnFault(true))
 	item, err := txn.Get(key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return nil, ErrNotFound
@@ -262,13 +293,35 @@ func get(txn *badger.Txn, key []byte) (value []byte, err error) {
 
 func (v *badgerView) Scan(from, to []byte, reverse bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		it := v.txn.NewIterator(badger.IteratorOptions{
+		it, err := v.iterator(badger.IteratorOptions{
 			Reverse: reverse,
 			Prefix:  commonPrefix(from, to),
 		})
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
 		defer it.Close()
 		v.scan(it, from, to, reverse, yield)
 	}
+}
+
+func (v *badgerView) iterator(o badger.IteratorOptions) (it *badger.Iterator, err error) {
+	defer corrupted(&err, debug.SetPanicOnFault(true))
+	return v.txn.NewIterator(o), nil
+}
+
+// touch reads a value's pages from the disk, where that can fail in good order.
+//
+//go:noinline
+func touch(value []byte) (sum byte) {
+	for i := 0; i < len(value); i += 4096 {
+		sum ^= value[i]
+	}
+	if len(value) > 0 {
+		sum ^= value[len(value)-1]
+	}
+	return sum
 }
 
 func (v *badgerView) scan(it *badger.Iterator, from, to []byte, reverse bool, yield func(Entry, error) bool) {
@@ -277,8 +330,11 @@ func (v *badgerView) scan(it *badger.Iterator, from, to []byte, reverse bool, yi
 		start = to // the greatest key <= to, which may be to itself
 	}
 	step := func(move func()) (err error) {
-		defer corrupted(&err)
+		defer corrupted(&err, debug.SetPanicOnFault(true))
 		move()
+		if it.Valid() {
+			return it.Item().Value(func(value []byte) error { touch(value); return nil })
+		}
 		return nil
 	}
 	for err := step(func() { it.Seek(start) }); ; err = step(it.Next) {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sort"
 
@@ -39,35 +40,38 @@ type aheadEntry struct {
 // deletedBit is set in the Meta of a value that stands for none.
 const deletedBit = 1
 
-func openFiles(sp *space) (s *fileStore, err error) {
-	defer corrupted(&err)
+func openFiles(sp *space) (*fileStore, error) {
+	s, err := openTables(sp)
+	if err != nil {
+		return nil, err
+	}
+	if s.ahead, err = readAheadFiles(sp); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	slices.SortFunc(s.ahead, func(a, b aheadEntry) int { return y.CompareKeys(a.key, b.key) })
+	return s, nil
+}
+
+// openTables is openFiles without the write-ahead files.
+func openTables(sp *space) (*fileStore, error) {
 	m, err := readManifest(sp.dir)
 	if err != nil {
 		return nil, err
 	}
-	s = new(fileStore)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-		}
-	}()
+	s := new(fileStore)
 	for id, t := range m.Tables {
 		for len(s.levels) <= int(t.Level) {
 			s.levels = append(s.levels, nil)
 		}
 		opened, err := s.openTable(sp.dir, id, table.Options{ReadOnly: true, Compression: t.Compression, BlockSize: blockBytes})
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, s.Close())
 		}
 		s.levels[t.Level] = append(s.levels[t.Level], opened)
 	}
 	for _, tables := range s.levels {
 		slices.SortFunc(tables, func(a, b *table.Table) int { return y.CompareKeys(a.Smallest(), b.Smallest()) })
 	}
-	if s.ahead, err = readAheadFiles(sp); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(s.ahead, func(a, b aheadEntry) int { return y.CompareKeys(a.key, b.key) })
 	return s, nil
 }
 
@@ -76,7 +80,7 @@ const blockBytes = 4 << 10
 
 // readManifest reads which tables a store has.
 func readManifest(dir string) (m badger.Manifest, err error) {
-	defer corrupted(&err)
+	defer corrupted(&err, debug.SetPanicOnFault(true))
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if err != nil {
 		return m, err
@@ -94,7 +98,7 @@ func (s *fileStore) openTable(dir string, id uint64, o table.Options) (t *table.
 			err = fmt.Errorf("table %q: %w", name, err)
 		}
 	}()
-	defer corrupted(&err)
+	defer corrupted(&err, debug.SetPanicOnFault(true))
 	data, unmap, err := mapFile(name)
 	if err != nil {
 		return nil, err
@@ -123,7 +127,7 @@ type filesView struct{ *fileStore }
 func (filesView) Close() {}
 
 func (v filesView) Get(key []byte) (value []byte, err error) {
-	defer corrupted(&err)
+	defer corrupted(&err, debug.SetPanicOnFault(true))
 	first := y.KeyWithTs(key, math.MaxUint64) // the newest version is the first
 	found, newest := y.ValueStruct{}, uint64(0)
 	look := func(it y.Iterator) error {
@@ -208,7 +212,7 @@ type cursor struct {
 }
 
 func (c *cursor) first() (_ Entry, _ bool, err error) {
-	defer corrupted(&err)
+	defer corrupted(&err, debug.SetPanicOnFault(true))
 	start := c.from
 	if c.reverse {
 		start = c.to
@@ -218,7 +222,7 @@ func (c *cursor) first() (_ Entry, _ bool, err error) {
 }
 
 func (c *cursor) next() (_ Entry, _ bool, err error) {
-	defer corrupted(&err)
+	defer corrupted(&err, debug.SetPanicOnFault(true))
 	for c.it.Valid() {
 		key := y.ParseKey(c.it.Key())
 		if bytes.Compare(key, c.from) < 0 || bytes.Compare(key, c.to) >= 0 {
@@ -235,6 +239,7 @@ func (c *cursor) next() (_ Entry, _ bool, err error) {
 			c.it.Next()
 		}
 		if newest.Meta&deletedBit == 0 {
+			touch(newest.Value)
 			return Entry{c.key, newest.Value}, true, nil
 		}
 	}

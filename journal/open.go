@@ -211,18 +211,18 @@ func (j *Journal) get(key []byte) ([]byte, error) {
 // view is the newest state, or nothing but ErrClosed.
 func (j *Journal) view() View {
 	if j.closed.Load() {
-		return closedView{}
+		return closedView{ErrClosed}
 	}
 	return j.store.View()
 }
 
-// closedView is the View of a closed journal.
-type closedView struct{}
+// closedView is the View of what is not there any more: nothing but an error.
+type closedView struct{ err error }
 
-func (closedView) Get([]byte) ([]byte, error) { return nil, ErrClosed }
+func (v closedView) Get([]byte) ([]byte, error) { return nil, v.err }
 
-func (closedView) Scan(_, _ []byte, _ bool) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) { yield(Entry{}, ErrClosed) }
+func (v closedView) Scan(_, _ []byte, _ bool) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) { yield(Entry{}, v.err) }
 }
 
 func (closedView) Close() {}

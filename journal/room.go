@@ -26,6 +26,11 @@ func (j *Journal) Room() (Room, error) {
 }
 
 func (s *badgerStorage) room() (Room, error) {
+	s.use.RLock()
+	defer s.use.RUnlock()
+	if s.lost != nil {
+		return Room{}, s.lost
+	}
 	free, err := s.space.free(s.space.dir)
 	if err != nil {
 		return Room{}, fmt.Errorf("free space of %q: %w", s.space.dir, err)
@@ -41,6 +46,18 @@ func (j *Journal) ReadOnly() error {
 		return s.readOnly()
 	}
 	return nil
+}
+
+// Damage names the tables of the store that were found damaged, as ErrCorrupt, or
+// is nil. What is damaged of a session cannot be read, and Verify says what that is;
+// the others go on. But nothing that was overwritten or deleted gives up its room
+// while there is a damaged table: sessions that verify are best moved to a new journal.
+func (j *Journal) Damage() error {
+	disk, ok := j.store.(interface{ damaged() error })
+	if !ok {
+		return nil
+	}
+	return disk.damaged()
 }
 
 // Format is the version of the journal's keys and rows.

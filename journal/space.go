@@ -166,6 +166,17 @@ func (s *space) sizes(extension string, limit int64) (int64, error) {
 
 // open looks for the write-ahead files that badger, just opened, has.
 func (s *space) open() error {
+	s.mu.Lock()
+	s.logs = nil
+	err := s.find()
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.begun()
+}
+
+func (s *space) find() error {
 	names, err := s.files(".mem")
 	if err != nil {
 		return err
@@ -190,7 +201,7 @@ func (s *space) open() error {
 		return fmt.Errorf("%w: no write-ahead file in %q", os.ErrNotExist, s.dir)
 	}
 	s.last().used = 0 // the last one was made just now
-	return s.begun()
+	return nil
 }
 
 func (s *space) last() *logFile { return &s.logs[len(s.logs)-1] }

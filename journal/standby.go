@@ -117,3 +117,12 @@ func (s *standby) room() (Room, error) {
 	}
 	return s.space.roomToOpen()
 }
+
+func (s *standby) damaged() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store == nil {
+		return nil
+	}
+	return s.store.damaged()
+}
