@@ -169,6 +169,9 @@ func checkDescriptor(d abi.HarnessDescriptor) error {
 	if d.ID == "" || len(d.ID) > 256 {
 		return errors.New("its id is empty or longer than 256 bytes")
 	}
+	if len(d.Version) > 256 { // every turn records it
+		return errors.New("its version is longer than 256 bytes")
+	}
 	if c := d.Capabilities; c != nil {
 		switch c.Resumability {
 		case "", abi.StatelessReplay, abi.RequiresMemorySnapshot:

@@ -124,6 +124,8 @@ func TestDescribe(t *testing.T) {
 			{`{"id":`, "i32.const 0", "not one"},
 			{`{"version":"2"}`, "i32.const 0", "id is empty"},
 			{`{"id":"x","capabilities":{"resumability":"MAYBE"}}`, "i32.const 0", "MAYBE"},
+			{`{"id":"x","version":"` + strings.Repeat("v", 257) + `"}`, "i32.const 0", "version is longer"},
+			{strings.Repeat("[", 20_000), "i32.const 0", "not one"},
 			{"\xff", "i32.const 0", "did not reply"},
 			{`{"id":"x"}`, "unreachable", "unreachable"},
 			{`{"id":"x"}`, "i32.const 0 i32.const 0 call $reply i64.const 32 i64.shr_u i32.wrap_i64 i32.const 2 i32.ne", ""},
