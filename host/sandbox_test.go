@@ -20,6 +20,9 @@ func onBoth(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	for _, interpreter := range []bool{false, true} {
 		t.Run(fmt.Sprintf("interpreter=%t", interpreter), func(t *testing.T) {
+			if testing.Short() && interpreter {
+				t.Skip("takes long under the race detector")
+			}
 			r := newRig(t)
 			r.runtimes = []runtimes.Runtime{engine(t, interpreter)}
 			r.limits = abi.DefaultLimits()
