@@ -101,7 +101,11 @@ func (t *Terminal) read(ctx context.Context, prompt string) (string, error) {
 	for {
 		done, err := t.edit()
 		if done {
-			return t.leave(), err
+			mark := ""
+			if errors.Is(err, ErrInterrupt) {
+				mark = "^C" // so that nobody takes it for said
+			}
+			return t.leave(mark), err
 		}
 		t.mu.Unlock()
 		select {
@@ -151,13 +155,14 @@ func (t *Terminal) edit() (done bool, err error) {
 	}
 }
 
-// leave ends the editing and gives the line, which stays on the screen as a whole.
-func (t *Terminal) leave() string {
+// leave ends the editing and gives the line, which stays on the screen as a whole,
+// with a mark behind it.
+func (t *Terminal) leave(mark string) string {
 	text := string(t.line.text)
 	t.line.at = len(t.line.text)
 	columns, _ := t.size()
 	t.paint(layOut(t.prompt, t.line.text, t.line.at, columns))
-	t.put("\r\n")
+	t.put(mark + "\r\n")
 	t.line.clear()
 	t.drawn, t.editing = layout{}, false
 	return text

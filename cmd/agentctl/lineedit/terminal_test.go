@@ -106,7 +106,7 @@ func TestScreen(t *testing.T) {
 		{"higher than the screen", "1\x1b\r2\x1b\r3\x1b\r4\x1b\r5\x1b\r6\x01\x7f\r", "> 1\n  2\n  3\n  4\n  56\n>"},
 		{"a tab", "\x1b[200~a\tb\x1b[201~\r", "> a    b\n>"},
 		{"cleared", "a\rb\x0cc\r", "> bc\n>"},
-		{"given up", "abc\x03", "> abc\n>"},
+		{"given up", "abc\x02\x03", "> abc^C\n>"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
