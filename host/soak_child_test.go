@@ -196,7 +196,8 @@ func (s *soaked) recovered(r host.Recovery) {
 	switch {
 	case r.Err == nil:
 		s.say(said{Kind: saidDone, Session: r.Session, Text: "turns taken up by the host itself"})
-	case !errors.Is(r.Err, host.ErrClosed):
+	case errors.Is(r.Err, host.ErrClosed), errors.Is(r.Err, context.Canceled): // by a worker, before it began
+	default:
 		s.say(said{Kind: saidFailed, Session: r.Session, Text: "recovery: " + r.Err.Error()})
 	}
 }
