@@ -73,8 +73,11 @@ func (c *chat) askAbout(ctx context.Context, w waitJSON) (_ verdict, reason stri
 // callDetails is what a person must know who decides on a call.
 func callDetails(w waitJSON) string {
 	text := ", without arguments"
-	var indented bytes.Buffer
-	if len(w.Args) > 0 && json.Indent(&indented, w.Args, "  ", "  ") == nil {
+	if len(w.Args) > 0 {
+		indented := new(bytes.Buffer)
+		if err := json.Indent(indented, w.Args, "  ", "  "); err != nil {
+			indented = bytes.NewBuffer(w.Args) // never nothing
+		}
 		text = " with\n  " + indented.String()
 	}
 	if w.Reason != "" {
