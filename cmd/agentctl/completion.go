@@ -178,28 +178,30 @@ func (a *app) sessionArgument(cmd *cobra.Command, args []string, begun string) (
 	return a.sessionWords(cmd, args, begun)
 }
 
-// sessionWords completes a session's name or uid. There is nothing to choose from
-// while another process has the store.
+// sessionWords completes a session's name or uid.
 func (a *app) sessionWords(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var fit []cobra.Completion
-	_ = a.peek(func(h *edge.Host) (err error) {
-		fit, err = sessionsBeginning(cmd.Context(), h, a.project, begun)
-		return err
-	})
+	if _, missing := a.noData(); !missing {
+		_ = a.inquire(func(i *inquiry) (err error) {
+			i.hasty = true
+			fit, err = sessionsBeginning(cmd.Context(), i, a.project, begun)
+			return err
+		})
+	}
 	return fit, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
 // sessionsBeginning are the newest sessions whose name or uid begins with begun.
-func sessionsBeginning(ctx context.Context, h *edge.Host, project, begun string) ([]cobra.Completion, error) {
+func sessionsBeginning(ctx context.Context, i *inquiry, project, begun string) ([]cobra.Completion, error) {
 	const most, looked = 100, 2000
 	var fit []cobra.Completion
 	req := host.ListRequest{Project: project, Limit: pageSize}
 	for range looked / pageSize {
-		page, err := h.List(ctx, req)
+		r, err := i.ask(ctx, question{Op: opList, List: &req})
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range page.Sessions {
+		for _, s := range r.Page.Sessions {
 			word := wordBeginning(s, begun)
 			if word == "" {
 				continue
@@ -209,7 +211,7 @@ func sessionsBeginning(ctx context.Context, h *edge.Host, project, begun string)
 				return fit, nil
 			}
 		}
-		if req.Token = page.Next; req.Token == "" {
+		if req.Token = r.Page.Next; req.Token == "" {
 			break
 		}
 	}

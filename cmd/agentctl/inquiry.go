@@ -19,6 +19,8 @@ type inquiry struct {
 	app  *app
 	dir  string
 	held *held // once this process has the store
+	// hasty: nobody is waited for.
+	hasty bool
 	// cut: a question was heard, and whoever heard it left without an answer.
 	cut bool
 }
@@ -68,7 +70,10 @@ func (i *inquiry) ask(ctx context.Context, q question) (answer, error) {
 		if i.held, err = hold(i.dir, options); err == nil {
 			continue
 		}
-		if err := p.wait(ctx, err); err != nil {
+		if !i.hasty {
+			err = p.wait(ctx, err)
+		}
+		if err != nil {
 			return answer{}, err
 		}
 	}
