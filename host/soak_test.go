@@ -142,10 +142,12 @@ func (s *soak) round() {
 	kill := sync.OnceFunc(func() { _ = cmd.Process.Kill() })
 	defer kill()
 	stop, closes := kill, false
-	after := 1 + dice.IntN(s.lines)
+	// It may say so many lines, and then goes with the next of one kind: mostly
+	// while a call is under way.
+	after, with := 1+dice.IntN(s.lines), []string{"", saidCalled, saidCalled, saidAsked, saidRecord, saidDecided}[dice.IntN(6)]
 	switch dice.IntN(10) {
 	case 0: // it closes as a host should
-		stop, closes = func() { _ = stdin.Close() }, true
+		stop, closes = sync.OnceFunc(func() { _ = stdin.Close() }), true
 	case 1: // while it opens the store, or soon after
 		early := time.AfterFunc(time.Duration(dice.IntN(200))*time.Millisecond, kill)
 		defer early.Stop()
@@ -157,7 +159,7 @@ func (s *soak) round() {
 			break // the last line may be cut
 		}
 		s.ledger.hear(line)
-		if n == after {
+		if n >= after && (with == "" || with == line.Kind || n >= 2*after+100) {
 			stop()
 		}
 	}

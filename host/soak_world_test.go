@@ -48,7 +48,7 @@ func (w world) dice(parts ...any) *rand.Rand {
 
 // latency is mostly a moment, sometimes long enough to be killed in.
 func latency(dice *rand.Rand) time.Duration {
-	if dice.IntN(10) == 0 {
+	if dice.IntN(4) == 0 {
 		return time.Duration(dice.IntN(60)) * time.Millisecond
 	}
 	return time.Duration(dice.IntN(2000)) * time.Microsecond
