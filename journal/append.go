@@ -61,6 +61,7 @@ func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Re
 			return nil
 		},
 	}
+	defer j.Hold()()
 	if jb.ahead, err = j.newBlobs(a.Blobs); err != nil {
 		return nil, err
 	}

@@ -60,6 +60,8 @@ type badgerStorage struct {
 	// known has the values of keys that batches required and put, which are
 	// required again and again: heads. This process alone writes here.
 	known map[string][]byte
+	// writing is held over all that writes: Commit, and flush beside it.
+	writing sync.Mutex
 
 	versions versions
 	tender
@@ -135,7 +137,9 @@ func (s *badgerStorage) Commit(b *Batch) error {
 	if s.lost != nil {
 		return s.lost
 	}
-	if err := s.space.check(b.Size() + b.AheadSize()); err != nil {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if err := s.space.check(b.Size()+b.AheadSize(), b.Frees); err != nil {
 		return err
 	}
 	if err := s.require(b.Requires); err != nil {

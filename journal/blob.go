@@ -52,8 +52,12 @@ func (j *Journal) blob(d abi.Digest) ([]byte, error) {
 	return b, nil
 }
 
-// HasBlob reports whether the blob is stored, without reading it.
+// HasBlob reports whether the blob is stored, without reading it. It stays stored
+// under a Hold that is older than the call.
 func (j *Journal) HasBlob(d abi.Digest) (bool, error) {
+	j.guard.sweeping.RLock()
+	defer j.guard.sweeping.RUnlock()
+	j.guard.touchRow(kindBlob, d)
 	_, err := j.get(blobKey(d, 0))
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
@@ -67,6 +71,7 @@ func (j *Journal) HasBlob(d abi.Digest) (bool, error) {
 // PutBlob stores b, durably when it returns, and gives its digest. A blob is
 // stored once, however often it is put.
 func (j *Journal) PutBlob(ctx context.Context, b []byte) (abi.Digest, error) {
+	defer j.Hold()()
 	rows, err := j.newBlobs([][]byte{b})
 	if err == nil {
 		err = j.put(ctx, rows)

@@ -24,6 +24,7 @@ func (j *Journal) Delete(ctx context.Context, uid abi.SessionID, deleted time.Ti
 		mark := Session{UID: uid, Deleted: abi.NewTime(deleted).Time}
 		err = j.writer.do(ctx, &job{
 			size:  3*(entryOverhead+maxUID) + 2*(maxName+2) + 64,
+			frees: true,
 			stage: func(st *stage) error { return st.delete(mark) },
 		})
 	}

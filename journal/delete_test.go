@@ -314,3 +314,40 @@ func TestFormat_Version1(t *testing.T) {
 		t.Errorf("version %d after a delete, want 2", v)
 	}
 }
+
+// On a disk that is too full for an append a session can still be deleted, and what
+// only it needed goes: that is how room is made. An append that comes with a delete
+// has no more room than alone.
+func TestDelete_OnAFullDisk(t *testing.T) {
+	store, err := openBadger(t.TempDir(), 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := int64(1 << 40)
+	store.space.free = func(string) (int64, error) { return free, nil }
+	j := journalOn(t, store)
+	for _, uid := range []abi.SessionID{"s", "left"} {
+		create(t, j, uid, "p", "")
+		extend(t, j, uid, 3)
+	}
+	free = 1 << 30
+	if _, err := j.PutBlob(t.Context(), []byte("blob")); !errors.Is(err, ErrFull) {
+		t.Fatalf("a put: %v, want ErrFull", err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := j.Append(t.Context(), "left", Append{Head: headOf(t, j, "left"), Events: [][]byte{event("x")}})
+		done <- err
+	}()
+	remove(t, j, "s")
+	if err := <-done; !errors.Is(err, ErrFull) {
+		t.Errorf("an append: %v, want ErrFull", err)
+	}
+	if c := collect(t, j); c.Sessions != 1 || c.Records != 3 {
+		t.Errorf("collected %+v", c)
+	}
+	free = 1
+	if _, err := j.Delete(t.Context(), "left", epoch); !errors.Is(err, ErrFull) {
+		t.Errorf("a delete without any room: %v, want ErrFull", err)
+	}
+}

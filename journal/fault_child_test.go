@@ -73,6 +73,8 @@ func faultChild(mode string, args []string) error {
 		return c.serial(args[2], math.MaxInt)
 	case "forty":
 		return errors.Join(c.serial("", 40), j.Close())
+	case "collect":
+		return c.collecting()
 	case "commands":
 		return c.commands(args[2])
 	}

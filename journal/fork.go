@@ -31,6 +31,7 @@ func (j *Journal) fork(ctx context.Context, parent abi.SessionID, at abi.Seq, cr
 	if len(children) == 0 {
 		return nil, errors.New("no children")
 	}
+	defer j.Hold()()
 	p, point, segs, err := j.forkPoint(parent, at)
 	if err != nil {
 		return nil, err
@@ -79,6 +80,8 @@ func (j *Journal) fork(ctx context.Context, parent abi.SessionID, at abi.Seq, cr
 // forkPoint reads what children of the parent's record at need: the parent, the
 // head that they extend, and where their ancestors' records are.
 func (j *Journal) forkPoint(parent abi.SessionID, at abi.Seq) (Session, Head, []segment, error) {
+	j.guard.sweeping.RLock()
+	defer j.guard.sweeping.RUnlock()
 	view := j.view()
 	defer view.Close()
 	p, inherited, err := session(view, parent)
@@ -92,6 +95,9 @@ func (j *Journal) forkPoint(parent abi.SessionID, at abi.Seq) (Session, Head, []
 	r, err := record(view, segs[len(segs)-1].uid, at)
 	if err != nil {
 		return p, Head{}, nil, err
+	}
+	for _, s := range ranges(segs, 1, at, false) {
+		j.guard.touchRecords(s)
 	}
 	return p, Head{Seq: at, Hash: r.Hash}, segs, nil
 }

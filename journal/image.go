@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"sync/atomic"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -117,6 +118,10 @@ func (j *Journal) newImage(base *Image, spec ImageSpec, keep bool) (*Image, erro
 	if base != nil && im.root == base.root {
 		return base, nil
 	}
+	if keep {
+		j.handles.add(im)
+		runtime.KeepAlive(base) // until im itself keeps what they share
+	}
 	return im, nil
 }
 
@@ -146,6 +151,9 @@ func (s *ImageSpec) check() error {
 // pages are read, and checked, when they are needed. It wraps ErrNotFound if
 // there is no such image and ErrCorrupt if its row is not what root names.
 func (j *Journal) LoadImage(root abi.Digest) (*Image, error) {
+	j.guard.sweeping.RLock()
+	defer j.guard.sweeping.RUnlock()
+	j.guard.touchRow(kindImage, root)
 	stored, err := j.get(digestKey(kindImage, root))
 	if err != nil {
 		return nil, fmt.Errorf("load image %v: %w", root, err)
@@ -163,7 +171,7 @@ func (j *Journal) LoadImage(root abi.Digest) (*Image, error) {
 		im.tree.root = storedNode(row.pages)
 	}
 	im.stored.Store(true)
-	return im, nil
+	return j.handles.add(im), nil
 }
 
 // DiffImages lists, ascending, the pages of b that differ from a's. Pages beyond
@@ -207,6 +215,7 @@ func (j *Journal) ReadPage(im *Image, page uint32, dst []byte) error {
 // SaveImage makes im durable; one that is already costs nothing. Its errors are
 // those of Append, and it may be called again after any of them.
 func (j *Journal) SaveImage(ctx context.Context, im *Image) error {
+	defer j.Hold()()
 	rows, err := j.unsaved(im)
 	if err == nil && len(rows) > 0 {
 		last := rows[len(rows)-1]
@@ -235,9 +244,12 @@ func (j *Journal) unsaved(im *Image) ([]Entry, error) {
 	if im.stored.Load() {
 		return nil, nil
 	}
+	j.guard.sweeping.RLock()
+	defer j.guard.sweeping.RUnlock()
 	view := j.view()
 	defer view.Close()
 	key := digestKey(kindImage, im.root)
+	j.guard.touchRow(kindImage, im.root)
 	switch _, err := view.Get(key); {
 	case err == nil:
 		im.markSaved()
@@ -245,7 +257,7 @@ func (j *Journal) unsaved(im *Image) ([]Entry, error) {
 	case !errors.Is(err, ErrNotFound):
 		return nil, err
 	}
-	c := collect{get: view.Get, seen: map[abi.Digest]bool{}}
+	c := unstored{get: view.Get, touch: j.guard.touch, seen: map[abi.Digest]bool{}}
 	if err := c.subtree(im.tree.root, height(im.tree.pages), im.tree.pages); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -37,6 +38,8 @@ type Import struct {
 	order []abi.Digest // of blobs
 	bytes int          // of blobs
 	done  bool
+	// release ends the import's hold on what it has put.
+	release func()
 }
 
 // How much an Import gathers before it writes. A batch takes more.
@@ -72,8 +75,11 @@ func (j *Journal) beginImport(s Session) (*Import, error) {
 	}
 	im := &Import{
 		journal: j, session: s, chain: verifier{session: s.UID},
-		blobs: make(map[abi.Digest][]byte),
+		blobs: make(map[abi.Digest][]byte), release: j.Hold(),
 	}
+	j.guard.sweeping.RLock()
+	j.guard.touchRecords(stretch{s.UID, 1, math.MaxInt64})
+	j.guard.sweeping.RUnlock()
 	there, err := j.Session(s.UID)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -107,10 +113,7 @@ func (im *Import) replace() error {
 	if im.session.Head.Seq < s.Kept {
 		return fmt.Errorf("%w: it has records up to %d, the import up to %d", ErrKept, s.Kept, im.session.Head.Seq)
 	}
-	im.kept = stretch{s.UID, 1, s.Kept}
-	if n := len(segs); n > 0 {
-		im.kept.low = segs[n-1].upto + 1
-	}
+	im.kept = own(s.UID, segs, s.Kept)
 	if s.Kept == 0 {
 		return nil
 	}
@@ -273,5 +276,6 @@ func (im *Import) Close() {
 	if !im.done {
 		im.done = true
 		im.journal.imports.Delete(im.session.UID)
+		im.release()
 	}
 }

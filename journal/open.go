@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 )
 
 // formatVersion is the version of the keys and rows that this code writes. A store
@@ -25,6 +27,13 @@ type Journal struct {
 	closed atomic.Bool
 	// imports has the uids of sessions that are being imported.
 	imports sync.Map
+	// guard and handles say what Collect must leave, collecting that it runs.
+	guard      guard
+	handles    handles
+	collecting sync.Mutex
+	// open ends when the journal is being closed.
+	open    context.Context
+	closing context.CancelCauseFunc
 	// release gives back what Open took beside the store.
 	release func() error
 }
@@ -148,6 +157,9 @@ func New(store Storage, _ Options) (*Journal, error) {
 		return nil, err
 	}
 	j := &Journal{store: store, release: func() error { return nil }}
+	j.open, j.closing = context.WithCancelCause(context.Background())
+	j.guard.holds = make(map[uint64]int)
+	j.handles.all = make(map[weak.Pointer[Image]]struct{})
 	j.writer = newWriter(store)
 	go j.writer.run()
 	return j, nil
@@ -184,13 +196,16 @@ func formatRow() Entry {
 	return Entry{[]byte{kindFormat}, binary.BigEndian.AppendUint32(nil, formatVersion)}
 }
 
-// Close waits for the appends that are being written, refuses the others with
-// ErrClosed, and closes the store. No walk of Read may be under way; later reads
+// Close waits for the appends that are being written, ends Collect, refuses the
+// others with ErrClosed, and closes the store. No walk of Read may be under way; later reads
 // give ErrClosed.
 func (j *Journal) Close() error {
 	if !j.writer.close() {
 		return nil
 	}
+	j.closing(ErrClosed)
+	j.collecting.Lock()
+	defer j.collecting.Unlock()
 	j.closed.Store(true)
 	return errors.Join(j.store.Close(), j.release())
 }

@@ -52,9 +52,13 @@ func newSpace(dir string, reserve int64) *space {
 }
 
 // check reports ErrFull if a batch of size bytes could leave too little for
-// badger to finish what it has begun and what the batch may make it begin.
-func (s *space) check(size int) error {
+// badger to finish what it has begun and what the batch may make it begin. One that
+// frees room may have the reserve.
+func (s *space) check(size int, frees bool) error {
 	bytes := s.safe(int64(size))
+	if frees {
+		bytes -= s.reserve
+	}
 	return s.need(bytes, bytes)
 }
 

@@ -73,8 +73,11 @@ type Batch struct {
 	Puts []Entry
 	// Requires must all hold in the state before the batch.
 	Requires []Requirement
-	size     int
-	ahead    int
+	// Frees: the batch makes room, or lets it be made, and may have room that is
+	// kept free otherwise.
+	Frees bool
+	size  int
+	ahead int
 }
 
 // Requirement is a precondition of a Batch: the value of Key begins with

@@ -22,6 +22,8 @@ type tender struct {
 	// lost is why there is no db: it was closed, and did not open again. Guarded by
 	// badgerStorage.use.
 	lost error
+	// merging is held by who looks at the tables or merges them, not by badger itself.
+	merging sync.Mutex
 
 	mu     sync.Mutex
 	damage error
@@ -61,6 +63,12 @@ func (s *badgerStorage) damaged() error {
 	return s.damage
 }
 
+func (s *badgerStorage) foundDamage(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.damage = err
+}
+
 // mergeWhenDue waits until tables should be merged, and sees to it that they are.
 func (s *badgerStorage) mergeWhenDue() {
 	tick := time.NewTicker(tendPause)
@@ -74,15 +82,26 @@ func (s *badgerStorage) mergeWhenDue() {
 		if !s.due() {
 			continue
 		}
-		err := checkTables(s.space, false, s.stop)
+		err := s.merge()
 		if errors.Is(err, ErrCorrupt) {
-			s.mu.Lock()
-			s.damage = err
-			s.mu.Unlock()
+			s.foundDamage(err)
 			return
 		}
-		merging = err == nil && s.reopen()
+		merging = err == nil
 	}
+}
+
+// merge has badger merge tables if they are what was written.
+func (s *badgerStorage) merge() error {
+	s.merging.Lock()
+	defer s.merging.Unlock()
+	if err := checkTables(s.space, false, s.stop); err != nil {
+		return err
+	}
+	if !s.reopen() {
+		return errStopped
+	}
+	return nil
 }
 
 // due reports whether badger would merge tables.

@@ -380,16 +380,17 @@ func diff(pages []uint32, a, b *tree, an, bn *pageNode, level int, first uint32)
 	return pages, nil
 }
 
-// collect gathers the rows that the store does not have yet.
-type collect struct {
+// unstored gathers the rows that the store does not have yet.
+type unstored struct {
 	get          func(key []byte) ([]byte, error)
+	touch        func(touched)
 	pages, nodes []Entry
 	seen         map[abi.Digest]bool
 }
 
 // subtree adds what is below nd, a node at level that covers pages pages, and
 // nd itself, pages in order and children before parents.
-func (c *collect) subtree(nd *pageNode, level int, pages uint32) error {
+func (c *unstored) subtree(nd *pageNode, level int, pages uint32) error {
 	if nd == nil || nd.stored.Load() || c.seen[nd.hash] {
 		return nil
 	}
@@ -399,6 +400,7 @@ func (c *collect) subtree(nd *pageNode, level int, pages uint32) error {
 		kind = kindPage
 	}
 	key := digestKey(kind, nd.hash)
+	c.touch(touched{kind: kind, digest: nd.hash, level: level, pages: pages})
 	// Nothing is ever stored before what it names, so a row that is there
 	// proves all that is below it.
 	switch _, err := c.get(key); {

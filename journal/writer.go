@@ -24,6 +24,8 @@ type job struct {
 	stage func(*stage) error
 	// size bounds the size of what stage puts.
 	size int
+	// frees: the job makes room, or lets it be made.
+	frees bool
 
 	state jobState      // guarded by writer.mu
 	done  chan struct{} // closed once err is final
@@ -231,6 +233,7 @@ func (w *writer) write(jobs []*job) {
 			continue
 		}
 		st.batch.PutAhead(jb.ahead...)
+		st.batch.Frees = jb.frees && (len(ready) == 0 || st.batch.Frees)
 		ready = append(ready, jb)
 	}
 	if len(ready) == 0 {
@@ -333,11 +336,14 @@ func (st *stage) close() {
 	}
 }
 
-func (st *stage) get(key []byte) ([]byte, error) {
+func (st *stage) get(key []byte) ([]byte, error) { return st.snapshot().Get(key) }
+
+// snapshot is the state before the batch.
+func (st *stage) snapshot() View {
 	if st.view == nil {
 		st.view = st.store.View()
 	}
-	return st.view.Get(key)
+	return st.view
 }
 
 // head is the session's head after what the batch has so far. There is none of a
