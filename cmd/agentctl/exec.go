@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,88 +11,6 @@ import (
 	"github.com/agentcell/agentcell/host/edge"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
-
-// newSessionFlags say what a new session is made of.
-type newSessionFlags struct {
-	harness string
-	name    string
-	from    string // a snapshot, in place of a harness
-	model   string
-	config  string
-	labels  map[string]string
-	limits  abi.Limits
-}
-
-func (n *newSessionFlags) add(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.Var(text(&n.harness, defaultHarness), "harness", "harness of a new session: a bundled or pushed `NAME`, or a .wasm file")
-	f.Var(text(&n.name, ""), "name", "name `N` of a new session, unique in its project")
-	f.Var(text(&n.model, ""), "model", "model `M` for calls that name none (default: the session's, or echo)")
-	f.Var(text(&n.config, ""), "config", "the harness's config: `JSON` or @file")
-	f.Var(labelsFlag{labels: &n.labels}, "label", "label `KEY=VALUE` of a new session; may be given several times")
-	f.Var(limitsFlag{&n.limits}, "limit", "bound `NAME=VALUE` of the new session's turns: "+strings.Join(limitNames(), ", "))
-	// It fails for a flag that is not there.
-	_ = cmd.RegisterFlagCompletionFunc("limit", limitWords)
-}
-
-// addFrom adds the flag for what a session can be made of in place of a harness.
-func (n *newSessionFlags) addFrom(cmd *cobra.Command) {
-	cmd.Flags().Var(text(&n.from, ""), "from-snapshot", "make the new session from the snapshot `NAME`")
-}
-
-// check refuses what a session from a snapshot does not take: it keeps that of the
-// one that was saved.
-func (n *newSessionFlags) check(given func(flag string) bool, more ...string) error {
-	for _, flag := range append([]string{"harness", "limit"}, more...) {
-		if n.from != "" && given(flag) {
-			return usagef("a session from a snapshot keeps the %s it was saved with; leave --%s or --from-snapshot out", flag, flag)
-		}
-	}
-	return nil
-}
-
-// makeFrom makes a session from the snapshot and does work with it.
-func (n *newSessionFlags) makeFrom(ctx context.Context, a *app, h *edge.Host, work func(*edge.Host, host.Session) error) error {
-	s, err := h.CreateFromSnapshot(ctx, host.FromSnapshotRequest{Project: a.project, Snapshot: n.from, Name: n.name, Labels: n.labels})
-	if err != nil {
-		return err
-	}
-	return work(h, s)
-}
-
-// make makes a session of the harness and does work with it.
-func (n *newSessionFlags) make(ctx context.Context, a *app, scriptFile string, work func(*edge.Host, host.Session) error) error {
-	req, err := n.request(ctx, a)
-	if err != nil {
-		return err
-	}
-	return a.with(ctx, scriptFile, func(h *edge.Host) error {
-		if err := completeHarness(ctx, h, &req.Harness); err != nil {
-			return err
-		}
-		s, err := h.Create(ctx, req)
-		if err != nil {
-			return err
-		}
-		return work(h, s)
-	})
-}
-
-// request is the CreateRequest of the flags. Its harness may want to be completed.
-func (n *newSessionFlags) request(ctx context.Context, a *app) (host.CreateRequest, error) {
-	config, err := readConfig(ctx, n.config)
-	if err != nil {
-		return host.CreateRequest{}, err
-	}
-	harness, err := a.loadHarness(ctx, n.harness)
-	if err != nil {
-		return host.CreateRequest{}, err
-	}
-	return host.CreateRequest{
-		Project: a.project, Name: n.name, Harness: harness, Model: n.model, Config: config,
-		Labels: n.labels, Limits: n.limits,
-	}, nil
-}
 
 type execOptions struct {
 	newSessionFlags
@@ -111,7 +28,7 @@ type execOptions struct {
 func newExecCommand(a *app) *cobra.Command {
 	var opts execOptions
 	cmd := &cobra.Command{
-		Use:   "exec [--session S] --input TEXT|-|@file",
+		Use:   "exec [--session S | --from-snapshot NAME] --input TEXT|-|@file",
 		Short: "Run one turn of a session, and make the session if none is named",
 		Long: `exec runs one turn and prints its records as they become durable. Without
 --session it makes a session first and prints its uid. Without --input it recovers
