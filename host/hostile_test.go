@@ -124,8 +124,8 @@ func hostiles() []hostile {
 			all("$json 3 ", abi.StatusInvalid, many...) + all("$json 4 ", abi.StatusInvalid, many...) + done}, reason: abi.ReasonCompleted, outputs: none},
 		{
 			name: "numbers under long names", cell: cell{texts: []string{
-				`{"parts":[{"data":{"data":{"` + strings.Repeat("n", 1<<20) + `":[` + strings.Repeat(exact+",", 100_000) + `1]}}}]}`,
-				`{"messages":[{"parts":[{"data":{"data":{"` + strings.Repeat("n", 1<<20) + `":[` + strings.Repeat(exact+",", 100_000) + `1]}}}]}]}`,
+				`{"parts":[{"data":{"data":{"` + strings.Repeat("n", 1<<20) + `":[` + strings.Repeat(exact+",", 20_000) + `1]}}}]}`,
+				`{"messages":[{"parts":[{"data":{"data":{"` + strings.Repeat("n", 1<<20) + `":[` + strings.Repeat(exact+",", 20_000) + `1]}}}]}]}`,
 			}, run: all("$json 0 ", abi.StatusInvalid, "output") + all("$json 1 ", abi.StatusInvalid, "model") + done}, fuel: 40_000_000,
 			limits: func(l *abi.Limits) { l.OutputBytes = 16 << 20 }, reason: abi.ReasonCompleted, outputs: none,
 		},
