@@ -73,6 +73,15 @@ const maxKnown = 16 << 10
 var _ Storage = (*badgerStorage)(nil)
 
 func openBadger(dir string, reserve int64) (*badgerStorage, error) {
+	s, err := openUntended(dir, reserve)
+	if err == nil {
+		s.tend()
+	}
+	return s, err
+}
+
+// openUntended is openBadger without merging tables before Close.
+func openUntended(dir string, reserve int64) (*badgerStorage, error) {
 	if err := removeEmptyLogs(dir); err != nil {
 		return nil, err
 	}
@@ -95,12 +104,12 @@ func openBadger(dir string, reserve int64) (*badgerStorage, error) {
 		return nil, err
 	}
 	s := &badgerStorage{db: db, space: space, known: make(map[string][]byte)}
+	s.stop, s.damage = make(chan struct{}), damage
 	s.versions.open(db.MaxVersion())
 	s.space.tables = s.tableBytes
 	if err := s.space.open(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	s.tend(damage)
 	return s, nil
 }
 

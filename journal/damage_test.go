@@ -11,11 +11,22 @@ import (
 	"time"
 )
 
+// untended opens a journal that merges nothing before it is closed, however long
+// that takes.
+func untended(t *testing.T, dir string) *Journal {
+	t.Helper()
+	store, err := openUntended(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return journalOn(t, store)
+}
+
 // crowd makes a journal of count tables, each with a session of its own.
 func crowd(t *testing.T, dir string, count int) {
 	t.Helper()
 	for n := range count {
-		j := openAt(t, dir)
+		j := untended(t, dir)
 		create(t, j, uidOf(n), "p", "")
 		extend(t, j, uidOf(n), 20)
 		closeJournal(t, j)
@@ -76,7 +87,7 @@ func TestDamagedKey(t *testing.T) {
 		closeJournal(t, j)
 	}
 	mend()
-	j := openAt(t, dir)
+	j := untended(t, dir)
 	if err := j.Damage(); err != nil {
 		t.Errorf("once it is mended: %v", err)
 	}

@@ -43,10 +43,9 @@ func unattended(o badger.Options) badger.Options {
 	return o.WithNumCompactors(0).WithNumLevelZeroTablesStall(1 << 30)
 }
 
-// tend begins. damage is what is known of the tables already.
-func (s *badgerStorage) tend(damage error) {
-	s.stop = make(chan struct{})
-	if s.damage = damage; damage == nil {
+// tend begins, unless tables are known to be damaged already.
+func (s *badgerStorage) tend() {
+	if s.damage == nil {
 		s.ended.Go(s.mergeWhenDue)
 	}
 }
@@ -108,6 +107,9 @@ func (s *badgerStorage) merge() error {
 func (s *badgerStorage) due() bool {
 	s.use.RLock()
 	defer s.use.RUnlock()
+	if s.lost != nil {
+		return false
+	}
 	for _, level := range s.db.Levels() {
 		if level.Score >= 1 {
 			return true
