@@ -123,7 +123,8 @@ type Config struct {
 	// means DefaultRecoverParallel. With Limits it bounds the memory that takes.
 	RecoverParallel int
 	// Recovered, if set, is told of each turn that the host took up by itself, by
-	// one call at a time. A slow one holds up others; it must not call Close.
+	// one call at a time, the first perhaps before New has returned. A slow one
+	// holds up others; it must not call Close.
 	Recovered func(Recovery)
 
 	// Log receives what an operator may want to know, never payloads; nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ const (
 	busyDelay = 10 * time.Second
 )
 
-// maxNap is how long a follower sleeps at most. Timers do not run while a machine
+// maxNap is how long a follower sleeps at most while something is due later. Timers do not run while a machine
 // sleeps and do not see its clock being set: a due time is noticed this late.
 const maxNap = time.Minute
 
@@ -66,7 +67,8 @@ type Recovery struct {
 // Recover takes up all open turns that can go on without anybody: those that a
 // process has left, those whose decision or signal is recorded, and those whose
 // time has come. Each is run as by Exec without input; the oldest come first. A
-// session that is in use is left to whoever uses it.
+// session that is in use is left to whoever uses it, and looked at again later or,
+// without Follow, reported as ErrBusy.
 //
 // A turn that cannot be run here (its model or tool is missing, its module or
 // record is broken) is reported and left alone, and no other one waits for it.
@@ -238,7 +240,7 @@ func (r *recovery) next() (t *task, nap time.Duration, done bool) {
 	now := r.host.cfg.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	nap = maxNap
+	nap = math.MaxInt64
 	if r.running < r.req.Parallel && len(r.queue) > 0 {
 		if !r.queue[0].due.After(now) {
 			t = heap.Pop(&r.queue).(*task)
@@ -246,7 +248,7 @@ func (r *recovery) next() (t *task, nap time.Duration, done bool) {
 			r.running++
 			return t, 0, false
 		}
-		nap = min(nap, max(r.queue[0].due.Sub(now), time.Millisecond))
+		nap = max(time.Millisecond, min(r.queue[0].due.Sub(now), maxNap))
 	}
 	return nil, nap, r.walked && r.running == 0 && !r.req.Follow
 }
@@ -400,6 +402,10 @@ func (r *recovery) failed(ctx context.Context, t *task, err error) {
 	case errors.Is(err, ErrBusy) && r.req.Follow:
 		// It is theirs. Should they leave the turn open, it is there again.
 		r.retake(t, r.host.cfg.Now().Add(busyDelay))
+		return
+	case errors.Is(err, ErrBusy):
+		r.report(Recovery{Session: t.session, Err: err})
+		r.drop(t)
 		return
 	case r.req.Follow && !lasting(err):
 		next = r.retry(t, err)

@@ -244,6 +244,39 @@ func TestTimersFireAfterARestart(t *testing.T) {
 	})
 }
 
+// A timer is gone with what waited for it: the turn, or the session.
+func TestTimersOfWhatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSleeper(t)
+		s.start(false)
+		deleted, canceled, anew := s.session(), s.session(), s.session()
+		for _, uid := range []abi.SessionID{deleted, canceled, anew} {
+			s.park(uid, "60")
+		}
+		if _, err := s.Delete(t.Context(), deleted, true); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Cancel(t.Context(), canceled); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := s.Exec(t.Context(), host.ExecRequest{Session: anew, Inputs: say("120"), Abandon: true}); err != nil || len(e.Waiting) != 1 {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		time.Sleep(90 * time.Second)
+		s.want("canceled awaiting", canceled, anew)
+		if told := s.heard(); len(told) != 0 {
+			t.Errorf("told %+v", told)
+		}
+		time.Sleep(30 * time.Second)
+		s.want("canceled completed", canceled, anew)
+		s.restart(false)
+		s.want("canceled completed", canceled, anew)
+		if told := s.heard(); len(told) != 1 || told[0].Session != anew {
+			t.Errorf("told %+v", told)
+		}
+	})
+}
+
 // Paused, a host runs nothing, however long it waits, until it is released.
 func TestPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -476,6 +509,13 @@ func TestRecoveryLeavesABusySession(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		s.want("running", uid)
 		if told := s.heard(); len(told) != 0 {
+			t.Errorf("told %+v", told)
+		}
+		var told []host.Recovery
+		if err := s.Recover(t.Context(), host.RecoverRequest{Report: func(r host.Recovery) { told = append(told, r) }}); err != nil {
+			t.Error(err)
+		}
+		if len(told) != 1 || !errors.Is(told[0].Err, host.ErrBusy) || !told[0].Next.IsZero() {
 			t.Errorf("told %+v", told)
 		}
 		close(answer)
