@@ -24,6 +24,7 @@ func (h *Host) Fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 }
 
 func (h *Host) fork(ctx context.Context, req ForkRequest) ([]Session, error) {
+	defer h.journal.Hold()() // from Collect
 	if req.Count == 0 {
 		req.Count = 1
 	}

@@ -43,6 +43,7 @@ func (h *Host) PushHarness(ctx context.Context, harness Harness) (PushedHarness,
 }
 
 func (h *Host) pushHarness(ctx context.Context, harness Harness) (PushedHarness, error) {
+	defer h.journal.Hold()() // from Collect
 	if err := checkName("name", harness.Name); err != nil {
 		return PushedHarness{}, err
 	}

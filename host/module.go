@@ -270,6 +270,14 @@ func (c *imageCache) changed(im *journal.Image, list func() ([]uint32, error)) (
 	return pages, nil
 }
 
+// clear lets go of all images.
+func (c *imageCache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.images)
+	c.order = nil
+}
+
 func (c *imageCache) put(im *journal.Image) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

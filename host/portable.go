@@ -1,7 +1,6 @@
 package host
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -61,12 +60,9 @@ func (s *blobSet) messages(head abi.Digest) error {
 		if err != nil {
 			return err
 		}
-		var node struct {
-			Message abi.Digest `json:"message"`
-			Prev    abi.Digest `json:"prev"`
-		}
-		if err := json.Unmarshal(b, &node); err != nil {
-			return fmt.Errorf("%w: blob %v is no list of messages: %w", journal.ErrCorrupt, head, err)
+		node, err := decodeMessageNode(head, b)
+		if err != nil {
+			return err
 		}
 		if err := s.tell(head, b); err != nil {
 			return err

@@ -163,6 +163,7 @@ func (h *Host) Create(ctx context.Context, req CreateRequest) (Session, error) {
 }
 
 func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
+	defer h.journal.Hold()() // from Collect
 	if req.Project == "" {
 		req.Project = DefaultProject
 	}

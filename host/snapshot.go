@@ -84,6 +84,7 @@ func (h *Host) Save(ctx context.Context, req SaveRequest) (Snapshot, error) {
 }
 
 func (h *Host) save(ctx context.Context, req SaveRequest) (Snapshot, error) {
+	defer h.journal.Hold()() // from Collect
 	if err := checkName("snapshot", req.Name); err != nil {
 		return Snapshot{}, err
 	}
@@ -193,6 +194,7 @@ func (h *Host) CreateFromSnapshot(ctx context.Context, req FromSnapshotRequest) 
 }
 
 func (h *Host) createFromSnapshot(ctx context.Context, req FromSnapshotRequest) (Session, error) {
+	defer h.journal.Hold()() // from Collect
 	fork := ForkRequest{Count: 1, Labels: req.Labels}
 	if req.Name != "" {
 		fork.Names = []string{req.Name}
