@@ -89,6 +89,7 @@ Environment:
 		newExportCommand(a),
 		newImportCommand(a),
 		newDeleteCommand(a),
+		newGCCommand(a),
 		newHarnessCommand(a),
 		newDoctorCommand(a),
 		newCompletionCommand(a),

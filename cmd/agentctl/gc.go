@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentcell/agentcell/host/edge"
+	"github.com/agentcell/agentcell/journal"
+)
+
+func newGCCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "gc",
+		Short: "Give back the room that nobody needs",
+		Long: `gc takes away what nobody needs, in all projects: of deleted sessions everything but
+what their forks and snapshots need, and what imports left that came to nothing. It then
+makes the store's files smaller.
+
+It may be interrupted, or killed, at any moment: nothing that is needed is ever lost, and
+the next gc does the rest. agentctl du shows what takes the room that is left.`,
+		Example: `  agentctl gc
+  agentctl delete demo && agentctl gc --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runGC(cmd.Context(), a) },
+	}
+}
+
+// collectedJSON is what gc prints under --json.
+type collectedJSON struct {
+	Sessions int64 `json:"sessions"`
+	Records  int64 `json:"records"`
+	Blobs    int64 `json:"blobs"`
+	Images   int64 `json:"images"`
+	Pages    int64 `json:"pages"`
+	Bytes    int64 `json:"bytes"`
+	Before   int64 `json:"disk_before"`
+	After    int64 `json:"disk_after"`
+}
+
+func runGC(ctx context.Context, a *app) error {
+	if dir, missing := a.noData(); missing {
+		a.note("nothing to collect: there is no data in %q yet", dir)
+		return nil
+	}
+	return a.with(ctx, "", func(h *edge.Host) error {
+		c, err := h.Collect(ctx)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			a.object(collectedJSON(c))
+			return nil
+		}
+		a.line(collectedText(c))
+		if c.Bytes > 0 {
+			a.line(fmt.Sprintf("the store takes %s, before it was %s", bytesText(c.After), bytesText(c.Before)))
+		}
+		return nil
+	})
+}
+
+func collectedText(c journal.Collected) string {
+	if c.Bytes == 0 {
+		return "nothing to collect"
+	}
+	var parts []string
+	for _, p := range []struct {
+		n    int64
+		what string
+	}{
+		{c.Sessions, "session"},
+		{c.Records, "record"},
+		{c.Blobs, "blob"},
+		{c.Images, "image"},
+		{c.Pages, "page"},
+	} {
+		switch p.n {
+		case 0:
+		case 1:
+			parts = append(parts, "1 "+p.what)
+		default:
+			parts = append(parts, fmt.Sprintf("%d %ss", p.n, p.what))
+		}
+	}
+	parts = append(parts, bytesText(c.Bytes))
+	return "collected " + strings.Join(parts, ", ")
+}
