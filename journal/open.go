@@ -8,6 +8,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,12 +82,17 @@ func open(dir string, o Options) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, accessError(err)
 	}
-	if err := checkDir(dir); err != nil {
-		return nil, err
+	foreign := checkDir(dir)
+	// With a lock file it may be a journal that another process is just making.
+	if _, err := os.Stat(filepath.Join(dir, lockName)); foreign != nil && err != nil {
+		return nil, foreign
 	}
 	lock, err := lockDir(dir, o.LockWait)
 	if err != nil {
 		return nil, err
+	}
+	if err := checkDir(dir); err != nil {
+		return nil, errors.Join(err, lock.Close())
 	}
 	store, err := openStore(dir, lock, o)
 	if err != nil {
@@ -132,8 +138,15 @@ func checkDir(dir string) error {
 	if err != nil {
 		return accessError(err)
 	}
-	if len(files) == 0 || len(files) == 1 && files[0].Name() == lockName {
-		return nil
+	begun := func(f os.DirEntry) bool {
+		switch f.Name() {
+		case lockName, tryName, "MANIFEST-REWRITE":
+			return true
+		}
+		return false
+	}
+	if !slices.ContainsFunc(files, func(f os.DirEntry) bool { return !begun(f) }) {
+		return nil // all there is, is what making a store begins with
 	}
 	if _, err := os.Stat(filepath.Join(dir, "MANIFEST")); err != nil {
 		return fmt.Errorf("%w: the directory has files but no journal; name an empty one", ErrFormat)

@@ -73,6 +73,32 @@ func TestSecondProcess(t *testing.T) {
 	openIn(t, dir)
 }
 
+// A journal that another process is just making is in use, not unknown.
+func TestOpenWhileItIsMade(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := lockDir(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(dir, "KEYREGISTRY")
+	if err := os.WriteFile(half, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, Options{}); !errors.Is(err, ErrLocked) {
+		t.Errorf("while it is made: %v, want ErrLocked", err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, Options{}); !errors.Is(err, ErrFormat) {
+		t.Errorf("half made: %v, want ErrFormat", err)
+	}
+	if err := os.Remove(half); err != nil {
+		t.Fatal(err)
+	}
+	openIn(t, dir)
+}
+
 func TestOpenTwiceInOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	openIn(t, dir)
@@ -141,13 +167,17 @@ func TestFormat(t *testing.T) {
 // TestCreationInterrupted opens what a process killed while it made the journal
 // may leave.
 func TestCreationInterrupted(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, lockName), nil, 0o600); err != nil {
-		t.Fatal(err)
+	for _, files := range [][]string{{lockName}, {lockName, "MANIFEST-REWRITE"}, {tryName, lockName}} {
+		dir := t.TempDir()
+		for _, name := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		openIn(t, dir)
 	}
-	openIn(t, dir)
 
-	dir = t.TempDir()
+	dir := t.TempDir()
 	store, err := openBadger(dir, 0)
 	if err != nil {
 		t.Fatal(err)
