@@ -24,15 +24,15 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-// doored is a host with a session "demo" that has run, and its door in dir.
-func doored(t *testing.T, dir string) (*edge.Host, *door) {
+// demoHost is a host with a session "demo" that has run.
+func demoHost(t *testing.T) (*edge.Host, abi.SessionID) {
 	t.Helper()
 	needHarnesses(t)
 	cache, err := testCache()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := edge.OpenMemory(edge.Options{CacheDir: cache})
+	h, err := edge.OpenMemory(edge.Options{CacheDir: cache, Paused: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +50,18 @@ func doored(t *testing.T, dir string) (*edge.Host, *door) {
 		t.Fatal(err)
 	}
 	runTurn(t, h, s.UID)
+	return h, s.UID
+}
+
+// doorOf is the door of the host in dir, which has to be.
+func doorOf(t *testing.T, dir string, h *edge.Host) *door {
+	t.Helper()
 	d := openDoor(dir, h)
 	if d == nil {
 		t.Fatal("no door")
 	}
 	t.Cleanup(d.close)
-	return h, d
+	return d
 }
 
 func runTurn(t *testing.T, h *edge.Host, uid abi.SessionID) {
@@ -74,7 +80,8 @@ func asked(t *testing.T, dir string, q question) (answer, error) {
 // Only its owner can come to the door.
 func TestDoorIsPrivate(t *testing.T) {
 	dir := t.TempDir()
-	doored(t, dir)
+	h, _ := demoHost(t)
+	doorOf(t, dir, h)
 	for path, want := range map[string]os.FileMode{
 		doorName:                               os.ModeDir | 0o700,
 		filepath.Join(doorName, doorMark(dir)): os.ModeSocket | 0o600,
@@ -93,13 +100,9 @@ func TestDoorIsPrivate(t *testing.T) {
 // nothing of it left when it leaves.
 func TestDoorHostilePeers(t *testing.T) {
 	dir := t.TempDir()
-	h, d := doored(t, dir)
+	h, uid := demoHost(t)
 	before := goleak.IgnoreCurrent()
-	s, err := asked(t, dir, question{Op: opGet, Project: host.DefaultProject, Ref: "demo"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid := s.Session.UID
+	d := doorOf(t, dir, h)
 
 	watch := `{"op":"watch","all":true,"watch":{}}` + "\n"
 	var open []net.Conn
@@ -164,7 +167,8 @@ func TestDoorHostilePeers(t *testing.T) {
 // More peers than there are places are sent away, and come in when there is one.
 func TestDoorIsFull(t *testing.T) {
 	dir := t.TempDir()
-	doored(t, dir)
+	h, _ := demoHost(t)
+	doorOf(t, dir, h)
 	var open []net.Conn
 	for range maxPeers {
 		conn, err := dial(t.Context(), dir)
@@ -194,7 +198,8 @@ func TestDoorIsFull(t *testing.T) {
 // A caller that leaves takes its watch with it.
 func TestDoorCallerLeaves(t *testing.T) {
 	dir := t.TempDir()
-	_, d := doored(t, dir)
+	h, _ := demoHost(t)
+	d := doorOf(t, dir, h)
 	before := goleak.IgnoreCurrent()
 	c, err := knock(t.Context(), dir, question{Op: opWatch, All: true, Watch: &host.WatchRequest{}})
 	if err != nil {
@@ -248,6 +253,7 @@ func TestDoorMark(t *testing.T) {
 	if err := os.Mkdir(long, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	h, _ := demoHost(t)
 	marks := map[string]bool{"": true}
 	fresh := func(dir string) {
 		t.Helper()
@@ -259,7 +265,7 @@ func TestDoorMark(t *testing.T) {
 	}
 	for _, dir := range []string{t.TempDir(), long} {
 		for range 2 { // the second finds what the first has left
-			_, d := doored(t, dir)
+			d := doorOf(t, dir, h)
 			fresh(dir)
 			if _, err := asked(t, dir, question{Op: opGet, Project: host.DefaultProject, Ref: "demo"}); err != nil {
 				t.Error(err)

@@ -51,8 +51,9 @@ const (
 	// lockWait is how long to wait for another process that has the store open:
 	// commands that run no turn are done long before.
 	lockWait = 2 * time.Second
-	// lookWait is the same for one that only watches: it has the store for moments,
-	// however busy the machine is.
+	// lookWait is the same for one that only watches, which has the store for
+	// moments, however busy the machine is; and for any number of processes that
+	// have it one after another.
 	lookWait = time.Minute
 	// lockPoll is how often the store is tried meanwhile.
 	lockPoll = 20 * time.Millisecond
@@ -64,9 +65,11 @@ const (
 type waiting struct {
 	app   *app
 	dir   string
-	begun time.Time // zero until there is something to wait for
 	waits bool      // for as long as it takes
-	said  string
+	begun time.Time // zero until there is something to wait for
+	pid   int       // of the process that has the store
+	met   time.Time // when it was found there first
+	told  bool      // about it
 }
 
 func (a *app) waitFor(dir string) *waiting {
@@ -75,19 +78,28 @@ func (a *app) waitFor(dir string) *waiting {
 
 // wait is told why the store could not be had, and returns nil when it should be
 // tried again. An error says that there is no point in it.
-func (p *waiting) wait(ctx context.Context, err error) error {
+func (w *waiting) wait(ctx context.Context, err error) error {
 	var locked *journal.LockedError
 	if !errors.As(err, &locked) {
 		return err
 	}
-	if p.begun.IsZero() {
-		p.begun = time.Now()
+	now := time.Now()
+	if w.begun.IsZero() {
+		w.begun = now
 	}
-	switch waited := time.Since(p.begun); {
-	case p.waits:
-		p.tell(locked, waited)
-	case waited > lockWait && !(strings.HasSuffix(locked.Command, " watch") && waited < lookWait):
-		return p.givenUp(err)
+	if w.met.IsZero() || w.pid != locked.PID {
+		w.pid, w.met, w.told = locked.PID, now, false
+	}
+	most := lockWait
+	if strings.HasSuffix(locked.Command, " watch") {
+		most = lookWait
+	}
+	switch {
+	case w.waits && now.Sub(w.met) >= noteWait && !w.told:
+		w.told = true
+		w.tell(locked)
+	case !w.waits && (now.Sub(w.met) > most || now.Sub(w.begun) > lookWait):
+		return w.givenUp(err)
 	}
 	select {
 	case <-ctx.Done():
@@ -97,23 +109,20 @@ func (p *waiting) wait(ctx context.Context, err error) error {
 	}
 }
 
-// tell says whom one waits for, once.
-func (p *waiting) tell(locked *journal.LockedError, waited time.Duration) {
+// tell says whom one waits for.
+func (w *waiting) tell(locked *journal.LockedError) {
 	who := "another process"
 	if locked.PID != 0 {
-		who = fmt.Sprintf("process %d (%s)", locked.PID, locked.Command)
+		who = fmt.Sprintf("process %d (%s), which has the store since %s", locked.PID, locked.Command, locked.Since.Format(time.RFC3339))
 	}
-	if waited >= noteWait && who != p.said {
-		p.said = who
-		p.app.note("waiting for %s, which has the store since %s; Ctrl-C gives up", who, locked.Since.Format(time.RFC3339))
-	}
+	w.app.note("waiting for %s; Ctrl-C gives up", who)
 }
 
 // givenUp is err with what can be done while the store is in use.
-func (p *waiting) givenUp(err error) error {
-	if !hasDoor(p.dir) {
+func (w *waiting) givenUp(err error) error {
+	if !hasDoor(w.dir) {
 		return err
 	}
 	return &adviceError{err, fmt.Sprintf(
-		"meanwhile these work: %s, get, approvals, watch and cancel; %s --wait waits for it", p.app.inPlace("list"), p.app.inPlace("exec"))}
+		"meanwhile these work: %s, get, approvals, watch and cancel; %s --wait waits for it", w.app.inPlace("list"), w.app.inPlace("exec"))}
 }

@@ -177,7 +177,11 @@ var errEnough = errors.New("enough for now")
 // look opens the store, which nobody has, for a moment, and shows what was
 // committed since the last time.
 func (w *watcher) look(ctx context.Context) error {
-	h, err := edge.Open(w.dir, edge.Options{})
+	options, err := w.options(ctx, "")
+	if err != nil {
+		return err
+	}
+	h, err := edge.Open(w.dir, options)
 	if err != nil {
 		return err
 	}
