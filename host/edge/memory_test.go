@@ -63,7 +63,7 @@ func BenchmarkSession(b *testing.B) {
 			slow := waits{make(chan struct{}, 2*sessions), make(chan struct{})}
 			h, err := edge.Open(b.TempDir(), edge.Options{
 				CacheDir: testCache(b), Models: map[string]model.Provider{"slow": slow}, DefaultModel: "slow",
-				Warm: host.WarmLimits{For: time.Hour, Count: 1 << 16, Bytes: 1 << 40}, Paused: true,
+				Warm: host.WarmLimits{For: time.Hour, Count: 1 << 16, Bytes: 1 << 40}, MaxTurns: 1 << 20, Paused: true,
 			})
 			if err != nil {
 				b.Fatal(err)
