@@ -273,9 +273,12 @@ func (s *space) forget() {
 	s.logs = append(s.logs, last)
 }
 
+// tryName is the file that tryWrite makes.
+const tryName = "agentcell.try"
+
 // tryWrite makes a file in dir and removes it.
 func tryWrite(dir string) error {
-	name := filepath.Join(dir, "agentcell.try")
+	name := filepath.Join(dir, tryName)
 	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
 		return errors.Join(err, os.RemoveAll(name))
 	}
