@@ -479,11 +479,18 @@ func (s *soaked) lookOn(ctx context.Context, uid abi.SessionID, dice *rand.Rand)
 	if err != nil {
 		return err
 	}
-	switch n := dice.IntN(10); {
-	case n < 4 && !s.full():
+	switch n := dice.IntN(100); {
+	case n < 40 && !s.full():
 		return s.fork(ctx, session, dice)
-	case n < 5:
+	case n < 50:
 		return s.check(ctx, session)
+	case n < 52:
+		c, err := s.Collect(ctx)
+		if err == nil {
+			s.say(said{Kind: saidDone, Text: "collections"})
+			s.say(said{Kind: saidDone, Text: "rows collected", Attempt: int(c.Sessions + c.Records + c.Blobs + c.Images + c.Pages)})
+		}
+		return err
 	}
 	return pause(ctx, latency(dice))
 }

@@ -128,7 +128,7 @@ func (l *ledger) hear(line said) {
 		l.figures["signals"]++
 		l.account(line.Session).told++
 	case saidDone:
-		l.figures[line.Text]++
+		l.figures[line.Text] += max(line.Attempt, 1)
 	case saidAsked:
 		l.asked(line)
 	case saidCalled:
