@@ -82,7 +82,7 @@ func (a *app) checkData(context.Context) []finding {
 	}
 	format := j.Format()
 	room, err := j.Room()
-	readOnly := j.ReadOnly()
+	readOnly, damage := j.ReadOnly(), j.Damage()
 	if err := errors.Join(err, j.Close()); err != nil {
 		return []finding{a.problem("data", err)}
 	}
@@ -97,6 +97,11 @@ func (a *app) checkData(context.Context) []finding {
 			Check: "data", Status: statusNote, Text: fmt.Sprintf("other users may look into %q: its mode is %#o", dir, info.Mode().Perm()),
 			Next: "chmod 700 " + shellWord(dir) + " keeps what agents say to yourself",
 		})
+	}
+	if damage != nil {
+		f := a.problem("data", fmt.Errorf("a part of the store is damaged, and it gives no room back: %w", damage))
+		f.Next = "agentctl verify tells whose sessions are; export the others and import them into another --data"
+		found = append(found, f)
 	}
 	if errors.Is(readOnly, journal.ErrReadOnly) {
 		f := a.problem("data", fmt.Errorf("the store can be read, but not written: %w", causeOf(readOnly)))
