@@ -127,7 +127,7 @@ func (h *Host) pins(n *journal.Names) error {
 		if err != nil {
 			return err
 		}
-		if err := n.Point(s.Session, s.At); err != nil {
+		if err := n.Point(s.Session, s.At, r.Name); err != nil {
 			return err
 		}
 	}

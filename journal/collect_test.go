@@ -30,6 +30,8 @@ type pin struct {
 	At  abi.Seq
 }
 
+func (p pin) String() string { return fmt.Sprint(p.UID, "@", p.At) }
+
 // testNamer reads namings, pins, and sessions whose Meta is the digest of a blob.
 func testNamer(j *Journal) Namer {
 	return Namer{
@@ -52,7 +54,7 @@ func testNamer(j *Journal) Namer {
 		Pins: func(n *Names) error {
 			pins, err := pinsOf(j)
 			for _, p := range pins {
-				err = errors.Join(err, n.Point(p.UID, p.At))
+				err = errors.Join(err, n.Point(p.UID, p.At, p.String()))
 			}
 			return err
 		},

@@ -30,7 +30,7 @@ type Namer struct {
 // Names takes what is named.
 type Names struct {
 	blob, image func(abi.Digest) error
-	point       func(abi.SessionID, abi.Seq) error
+	point       func(uid abi.SessionID, at abi.Seq, pin string) error
 	once        func(abi.Digest) bool
 }
 
@@ -41,9 +41,11 @@ func (n *Names) Blob(d abi.Digest) error { return n.blob(d) }
 // image the root is known and no more.
 func (n *Names) Image(root abi.Digest) error { return n.image(root) }
 
-// Point names the records of a session up to one, and what they name. A session
-// that is not there has none.
-func (n *Names) Point(uid abi.SessionID, at abi.Seq) error { return n.point(uid, at) }
+// Point names the records of a session up to one, and what they name, under the
+// name of the pin. A session that is not there has none.
+func (n *Names) Point(uid abi.SessionID, at abi.Seq, pin string) error {
+	return n.point(uid, at, pin)
+}
 
 // Once reports whether it is asked for d for the first time. It is for blobs that
 // name others: those need not be told again.
@@ -103,7 +105,7 @@ func (c *collector) names() *Names {
 	return &Names{
 		blob:  func(d abi.Digest) error { c.live.add(kindBlob, d); return nil },
 		image: c.image,
-		point: c.point,
+		point: func(uid abi.SessionID, at abi.Seq, _ string) error { return c.point(uid, at) },
 		once:  func(d abi.Digest) bool { return c.live.add(kindOnce, d) },
 	}
 }
