@@ -147,3 +147,80 @@ func decodeMessageNode(d abi.Digest, b []byte) (messageNode, error) {
 	}
 	return node, nil
 }
+
+// Usage tells what takes room in the store, and for whom.
+type Usage struct {
+	// Keepers are all sessions and snapshots, sessions first.
+	Keepers []Keeper
+	// Deleted are the deleted sessions of which others still need something.
+	Deleted []Remains
+	// Garbage is what Collect would take away, and perhaps more: what imports and
+	// saves left that came to nothing is found by Collect alone.
+	Garbage journal.Amount
+	// Disk is what the store's files take, zero if there are none.
+	Disk int64
+}
+
+// Keeper is a session or snapshot.
+type Keeper struct {
+	Session Session
+	// Snapshot is the name of a snapshot of the session, with its Project; empty for
+	// the session itself.
+	Project, Snapshot string
+	// Total is all that it needs; Own what would go with it.
+	Total, Own journal.Amount
+}
+
+// Remains are what is left of a deleted session: how much, and who needs it.
+type Remains struct {
+	Session Session
+	Kept    journal.Amount
+	For     []Keeper
+}
+
+// Usage walks all that is stored. Collect waits for it, and nobody else.
+func (h *Host) Usage(ctx context.Context) (Usage, error) {
+	u, err := h.journal.Usage(ctx, h.namer())
+	if err != nil {
+		return Usage{}, err
+	}
+	out := Usage{Garbage: u.Garbage}
+	if out.Disk, err = h.journal.DiskBytes(); err != nil {
+		return Usage{}, err
+	}
+	known := map[*journal.Keeper]Keeper{}
+	for _, k := range u.Keepers {
+		keeper, err := h.keeper(k)
+		if err != nil {
+			return Usage{}, err
+		}
+		known[k] = keeper
+		out.Keepers = append(out.Keepers, keeper)
+	}
+	for _, r := range u.Deleted {
+		decoded, err := decodeRow(r.Session)
+		if err != nil {
+			return Usage{}, err
+		}
+		remains := Remains{Session: h.show(decoded), Kept: r.Kept}
+		for _, k := range r.For {
+			remains.For = append(remains.For, known[k])
+		}
+		if len(remains.For) > 0 {
+			out.Deleted = append(out.Deleted, remains)
+		}
+	}
+	return out, nil
+}
+
+func (h *Host) keeper(k *journal.Keeper) (Keeper, error) {
+	r, err := decodeRow(k.Session)
+	if err != nil {
+		return Keeper{}, err
+	}
+	out := Keeper{Session: h.show(r), Project: r.Project, Total: k.Total, Own: k.Own}
+	if k.Pin != "" {
+		out.Project, out.Snapshot = cutSnapshotName(k.Pin)
+	}
+	return out, nil
+}

@@ -120,6 +120,58 @@ func TestM5_Collect(t *testing.T) {
 	}
 }
 
+// Usage says who needs how much, what goes with whom, and for whom deleted sessions
+// are kept.
+func TestUsage(t *testing.T) {
+	r := newRig(t).open()
+	s := r.create("counter")
+	r.exec(s.UID, "1")
+	save(t, r, host.SaveRequest{Session: s.UID, Name: "first"})
+	r.exec(s.UID, "2")
+	child := fork(t, r, host.ForkRequest{Session: s.UID})[0]
+	r.exec(child.UID, "3")
+	other := r.create("chat")
+	r.exec(other.UID, "hello")
+	r.delete(s.UID)
+
+	u, err := r.Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]host.Keeper{}
+	for _, k := range u.Keepers {
+		name := map[abi.SessionID]string{child.UID: "child", other.UID: "other"}[k.Session.UID]
+		if k.Snapshot != "" {
+			name = k.Project + "/" + k.Snapshot
+		}
+		got[name] = k
+	}
+	heads := map[string]abi.Seq{
+		"child": mustGet(t, r, child.UID).Head.Seq, "other": mustGet(t, r, other.UID).Head.Seq, "default/first": child.ForkSeq - 4,
+	}
+	if len(got) != len(heads) {
+		t.Fatalf("told of %v", got)
+	}
+	for name, head := range heads {
+		if k := got[name]; k.Total.Records != int64(head) || k.Total.Bytes() < k.Own.Bytes() || k.Total.Blobs == 0 {
+			t.Errorf("%s: %+v, want %d records", name, k, head)
+		}
+	}
+	if k := got["child"]; k.Own.Records != int64(heads["child"]-heads["default/first"]) || k.Own.Images != 2 || k.Own.Blobs != 0 {
+		t.Errorf("the child's own: %+v", k.Own)
+	}
+	if k := got["default/first"]; k.Own != (journal.Amount{}) {
+		t.Errorf("the child needs what the snapshot does: %+v", k.Own)
+	}
+	if len(u.Deleted) != 1 || u.Deleted[0].Session.Compute != host.ComputeTerminated || len(u.Deleted[0].For) != 2 {
+		t.Errorf("deleted: %+v", u.Deleted)
+	}
+	r.delete(child.UID)
+	if u, err = r.Usage(t.Context()); err != nil || u.Garbage != got["child"].Own {
+		t.Errorf("garbage without the child: %+v, want what was its own, %+v; %v", u.Garbage, got["child"].Own, err)
+	}
+}
+
 // Turns run, sessions fork, are saved, deleted and made from what was saved, while
 // Collect runs again and again: what is left is whole.
 func TestM5_CollectBesideTurns(t *testing.T) {

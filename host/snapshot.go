@@ -59,6 +59,11 @@ const snapshotRef = "snapshot"
 
 func snapshotName(project, name string) string { return project + "/" + name }
 
+func cutSnapshotName(ref string) (project, name string) {
+	project, name, _ = strings.Cut(ref, "/")
+	return project, name
+}
+
 // snapshotNote is what stands beside the hash of the record.
 type snapshotNote struct {
 	UID     abi.SessionID `json:"uid"`
@@ -242,7 +247,7 @@ func readSnapshot(ref journal.Ref) (Snapshot, error) {
 	if err := json.Unmarshal(ref.Note, &note); err != nil {
 		return Snapshot{}, fmt.Errorf("snapshot %q: %w", ref.Name, err)
 	}
-	project, name, _ := strings.Cut(ref.Name, "/")
+	project, name := cutSnapshotName(ref.Name)
 	return Snapshot{
 		Project: project, Name: name,
 		Session: note.UID, At: note.At, Hash: ref.Digest, Open: note.Open, Root: note.Root, Turns: note.Turns,

@@ -104,6 +104,19 @@ type diskStorage interface {
 	diskBytes() (int64, error)
 }
 
+// DiskBytes is what the journal's files take, zero if it is on no disk.
+func (j *Journal) DiskBytes() (int64, error) {
+	disk, ok := j.store.(diskStorage)
+	if !ok || j.closed.Load() {
+		return 0, nil
+	}
+	n, err := disk.diskBytes()
+	if err != nil {
+		return 0, fmt.Errorf("size of the store: %w", err)
+	}
+	return n, nil
+}
+
 // alone runs f when all that was touched is marked and nothing more is, until f
 // returns.
 func (c *collector) alone(f func() error) error {
