@@ -342,3 +342,29 @@ func TestS3_WatchWithoutTheUnreadable(t *testing.T) {
 		t.Errorf("the session itself: %v", err)
 	}
 }
+
+// BenchmarkWatch is what watchers cost the turns that they follow, on a journal in
+// memory.
+func BenchmarkWatch(b *testing.B) {
+	for _, watchers := range []int{0, 1, 16} {
+		b.Run(fmt.Sprintf("watchers=%d", watchers), func(b *testing.B) {
+			r := newRig(b).open()
+			s := r.create("echo")
+			ctx, stop := context.WithCancelCause(b.Context())
+			var watching sync.WaitGroup
+			for range watchers {
+				watching.Go(func() {
+					if err := new(seen).watch(r, ctx, host.WatchRequest{}); !errors.Is(err, errStop) {
+						b.Error(err)
+					}
+				})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				r.exec(s.UID, "hello")
+			}
+			stop(errStop)
+			watching.Wait()
+		})
+	}
+}

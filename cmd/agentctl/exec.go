@@ -59,6 +59,7 @@ Ctrl-C cancels the turn, which ends CANCELED. A second one leaves at once: the
 session is INTERRUPTED and can be resumed.`,
 		Example: `  agentctl exec --input "hello"
   agentctl exec --session demo --input "and again"
+  agentctl exec --session demo --input "when it is free" --wait
   echo 40 2 | agentctl exec --harness counter --name sums --input -
   agentctl exec --session sums --input @question.txt --deadline 30s
   agentctl exec --session demo --input "what next?" --script answers.jsonl --json
