@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/edge"
+	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
@@ -379,5 +382,86 @@ func TestFaults(t *testing.T) {
 	}
 	if exitCode(newFault(errors.New("anything"))) != exitFailure {
 		t.Error("an unknown error is no plain failure")
+	}
+}
+
+// hanging is a model that never answers.
+type hanging struct{}
+
+func (hanging) Complete(ctx context.Context, _ model.Request, _ func(model.Delta)) (model.Result, error) {
+	<-ctx.Done()
+	return model.Result{}, ctx.Err()
+}
+
+// A cancel whose process left before it could answer is told by what it has done.
+func TestCancelAnswerLost(t *testing.T) {
+	needHarnesses(t)
+	cache, err := testCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	h, err := edge.Open(dir, edge.Options{
+		CacheDir: cache, Paused: true,
+		Models: map[string]model.Provider{"hanging": hanging{}}, DefaultModel: "hanging",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo, err := edge.Bundled("echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := h.Create(t.Context(), host.CreateRequest{Name: "demo", Harness: echo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Exec(t.Context(), host.ExecRequest{
+		Session: s.UID, Inputs: []abi.Message{abi.Text(abi.RoleUser, "hello")},
+		Observe: func(u host.Update) {
+			if u.Record != nil && u.Record.Event.Kind == abi.EventModelCall {
+				if _, err := h.Cancel(t.Context(), s.UID); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	})
+	if err := errors.Join(err, h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	canceled := func() (code int, stdout string) {
+		var out, errs strings.Builder
+		a := newApp(strings.NewReader(""), &out, &errs, func(string) string { return "" })
+		code = a.run(t.Context(), []string{"cancel", "demo", "--data", dir})
+		return code, out.String()
+	}
+	if code, _ := canceled(); code != exitUsage {
+		t.Errorf("nothing to cancel: exit code %d", code)
+	}
+
+	leaving, err := listenAt(filepath.Join(dir, doorName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leaves sync.WaitGroup
+	leaves.Go(func() {
+		conn, err := leaving.Accept()
+		_ = leaving.Close()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+			t.Error(err)
+		}
+		if err := encodeAnswer(conn, answer{Heard: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	code, stdout := canceled()
+	leaves.Wait()
+	if code != exitOK || !strings.HasSuffix(stdout, "  CANCELED\n") {
+		t.Errorf("exit code %d, %q", code, stdout)
 	}
 }
