@@ -81,7 +81,8 @@ const (
 	saidRemoves = "removes"
 	saidDeletes = "deletes" // a client deletes a session, … was told that it is deleted
 	saidDeleted = "deleted"
-	saidBack    = "back"   // … that a deleted one is back
+	saidReturns = "returns" // … brings it back from a file, … was told that it is back
+	saidBack    = "back"
 	saidDone    = "done"   // … that Text was done
 	saidAsked   = "asked"  // the model was called
 	saidCalled  = "called" // a tool was called
@@ -686,6 +687,7 @@ func (s *soaked) drop(ctx context.Context, session host.Session, dice *rand.Rand
 	if !back {
 		return nil
 	}
+	s.say(said{Kind: saidReturns, Session: uid})
 	p, err := s.Import(ctx, &file, host.ImportRequest{})
 	if err != nil {
 		return fmt.Errorf("import what was deleted: %w", err)

@@ -119,9 +119,11 @@ func (l *ledger) hear(line said) {
 	case saidDeleted:
 		l.figures["sessions deleted"]++
 		l.account(line.Session).deleted = true
+	case saidReturns:
+		l.account(line.Session).deleted = false
 	case saidBack:
 		l.figures["sessions back from a file"]++
-		l.account(line.Session).deleted, l.account(line.Session).doomed = false, false
+		l.account(line.Session).doomed = false
 	case saidDecided:
 		l.figures["decisions"]++
 	case saidSignal:
