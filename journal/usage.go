@@ -49,7 +49,7 @@ type Keeper struct {
 type Remains struct {
 	Session Session
 	// Kept is what others need of its records, and what these name beyond what
-	// its ancestors' do; For are these others.
+	// its ancestors' do; For are these others, in the order of Usage.Keepers.
 	Kept Amount
 	For  []*Keeper
 }
@@ -158,7 +158,12 @@ func (w *usageWalk) run() error {
 	for _, it := range w.stretches {
 		share(it)
 	}
+	place := map[*Keeper]int{}
+	for i, k := range w.out.Keepers {
+		place[k] = i
+	}
 	for _, uid := range slices.Sorted(maps.Keys(w.deleted)) {
+		slices.SortFunc(w.deleted[uid].For, func(a, b *Keeper) int { return place[a] - place[b] })
 		w.out.Deleted = append(w.out.Deleted, *w.deleted[uid])
 	}
 	return nil

@@ -90,6 +90,7 @@ Environment:
 		newImportCommand(a),
 		newDeleteCommand(a),
 		newGCCommand(a),
+		newDUCommand(a),
 		newHarnessCommand(a),
 		newDoctorCommand(a),
 		newCompletionCommand(a),
