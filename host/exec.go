@@ -50,9 +50,10 @@ func (h *Host) exec(ctx context.Context, req ExecRequest) (Execution, error) {
 		return Execution{}, err
 	}
 	end, err := h.hold(ctx, x, req)
-	x.finished(end, err)
-	// The session is free before a slow observer has seen everything.
+	// The session is free before anybody is told, and before a slow observer has
+	// seen everything.
 	h.release(x)
+	x.finished(end, err)
 	h.arm(x.uid, end.Waiting)
 	x.stream.close()
 	return end, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/host/model/echo"
 	"github.com/agentcell/agentcell/host/model/script"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
@@ -162,14 +163,22 @@ func TestCancelAndDeadline(t *testing.T) {
 		prefix   int64
 	}{
 		"loop past its deadline":  {input: "output one; loop", deadline: 50 * time.Millisecond, want: abi.ReasonDeadline, prefix: 1},
-		"loop canceled":           {input: "output one; loop", cancel: true, want: abi.ReasonCanceled, prefix: 1},
+		"loop canceled":           {input: "model hi; loop", provider: echo.Provider{}, cancel: true, want: abi.ReasonCanceled, prefix: 1},
 		"hanging model canceled":  {input: "model hi", provider: scripted(t, `{"hang":true}`), cancel: true, want: abi.ReasonCanceled, prefix: 1},
 		"stubborn model canceled": {input: "model hi", provider: stubborn, cancel: true, want: abi.ReasonCanceled, prefix: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			r := newRig(t)
 			if tt.provider != nil {
-				r.models["echo"] = tt.provider
+				// Only a turn that has begun can be canceled: what it asks shows that.
+				r.models["echo"] = providerFunc(func(c context.Context, req model.Request, deltas func(model.Delta)) (model.Result, error) {
+					if tt.cancel {
+						time.AfterFunc(50*time.Millisecond, cancel)
+					}
+					return tt.provider.Complete(c, req, deltas)
+				})
 			}
 			r.open()
 			s := r.create("steps")
@@ -177,11 +186,6 @@ func TestCancelAndDeadline(t *testing.T) {
 			before, err := r.Get(t.Context(), s.UID)
 			if err != nil {
 				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if tt.cancel {
-				time.AfterFunc(50*time.Millisecond, cancel)
 			}
 			e, err := r.Exec(ctx, host.ExecRequest{Session: s.UID, Inputs: say(tt.input), Deadline: tt.deadline})
 			if err != nil {

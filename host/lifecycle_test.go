@@ -85,13 +85,17 @@ func TestCancel(t *testing.T) {
 		}
 	}
 
-	// A turn that runs, in a call or in a loop.
-	for _, input := range []string{"model x", "output one; loop"} {
+	// A turn that runs, in a call or in a loop. It has begun when it calls.
+	for _, input := range []string{"model x", "model x; loop"} {
 		ran := r.start(host.ExecRequest{Session: s.UID, Inputs: say(input)})
-		eventually(t, "the turn runs", func() bool {
-			got := mustGet(t, r, s.UID)
-			return got.State == host.ExecRunning && got.Compute == host.ComputeLive
-		})
+		<-g.entered
+		if input != "model x" {
+			g.open <- struct{}{}
+			eventually(t, "the call is over", func() bool { return len(g.open) == 0 })
+		}
+		if got := mustGet(t, r, s.UID); got.State != host.ExecRunning || got.Compute != host.ComputeLive {
+			t.Errorf("while it runs it is %s and %s", got.State, got.Compute)
+		}
 		e, err := r.Cancel(t.Context(), s.UID)
 		canceled(input, e, err)
 		end := <-ran
