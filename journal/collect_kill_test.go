@@ -49,7 +49,7 @@ func (c *child) collecting() error {
 // them in one directory. Each time all that was acknowledged is there, and whole;
 // what is left over goes with the next Collect.
 func TestM4_KillCollect(t *testing.T) {
-	runs := 36
+	runs := 24
 	if testing.Short() {
 		runs = 8
 	}

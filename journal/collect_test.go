@@ -642,8 +642,8 @@ func TestM5_Collect(t *testing.T) {
 				}
 				defer j.Close()
 				w := newWorld(j, "s", func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "roll") })
-				for range rapid.IntRange(1, 3).Draw(rt, "collections") {
-					for range rapid.IntRange(0, 40).Draw(rt, "steps") {
+				for range rapid.IntRange(1, 2).Draw(rt, "collections") {
+					for range rapid.IntRange(0, 24).Draw(rt, "steps") {
 						if err := w.step(); err != nil {
 							rt.Fatal(err)
 						}
