@@ -39,7 +39,7 @@ func chatCommands() []chatCommand {
 		}},
 		{"cancel", "", "end an interrupted or parked turn", (*chat).cancel},
 		{"help", "", "show these commands", func(c *chat, _ context.Context, _ string) error {
-			c.complain(strings.TrimSuffix(chatHelp(), "\n"))
+			c.remark(noteJSON{Note: strings.TrimSuffix(chatHelp(), "\n")})
 			return nil
 		}},
 		{"quit", "", "leave", func(*chat, context.Context, string) error { return errQuit }},

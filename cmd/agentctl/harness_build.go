@@ -153,7 +153,7 @@ func goBuild(ctx context.Context, a *app, dir, output string) error {
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		a.complain(strings.TrimRight(said.String(), "\n"))
+		a.remark(noteJSON{Note: strings.TrimRight(said.String(), "\n")})
 		return &adviceError{
 			fmt.Errorf("harness build: go build failed: %w", err),
 			fmt.Sprintf("by hand, in %s: %s", dir, buildLine(filepath.Base(output))),

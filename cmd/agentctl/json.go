@@ -97,6 +97,13 @@ func newSessionJSON(s host.Session) sessionJSON {
 	return out
 }
 
+// noteJSON is what is worth knowing under --json, on stderr.
+type noteJSON struct {
+	Note string `json:"note"`
+	// Next is the page token with which a list goes on.
+	Next string `json:"next_page_token,omitempty"`
+}
+
 // errorJSON is an error under --json, on stderr.
 type errorJSON struct {
 	Error string `json:"error"`

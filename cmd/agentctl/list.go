@@ -185,7 +185,9 @@ func (l *listing) byPages(ctx context.Context, req host.ListRequest) error {
 		case page.Next == "":
 			return nil
 		case l.opts.limit > 0 && l.shown >= l.opts.limit:
-			l.note("there are more: %s --page-token %s", l.again(), page.Next)
+			if !l.quiet {
+				l.remark(noteJSON{fmt.Sprintf("there are more: %s --page-token %s", l.again(), page.Next), page.Next})
+			}
 			return nil
 		}
 	}

@@ -236,11 +236,30 @@ func (o *output) update(u host.Update) {
 	_ = o.flush()
 }
 
-// note tells a person something on stderr, unless told to be quiet.
+// note tells something on stderr that is worth knowing, unless told to be quiet.
 func (o *output) note(format string, args ...any) {
 	if !o.quiet {
-		o.complain(fmt.Sprintf(format, args...))
+		o.remark(noteJSON{Note: fmt.Sprintf(format, args...)})
 	}
+}
+
+// remark writes a note to stderr in any case.
+func (o *output) remark(n noteJSON) {
+	switch {
+	case !o.json:
+		o.complain(n.Note)
+	case n.Note != "": // a blank line is for a person
+		o.complainObject(n)
+	}
+}
+
+// complainObject writes v to stderr as --json wants it.
+func (o *output) complainObject(v any) {
+	line, err := encodeLine(v)
+	if err != nil {
+		line = []byte(err.Error())
+	}
+	o.complain(strings.TrimSuffix(string(line), "\n"))
 }
 
 // complain writes to stderr in any case.

@@ -50,15 +50,6 @@ func (a *app) report(err error, code int) {
 	a.complain(text)
 }
 
-// complainObject writes an error to stderr as --json wants it.
-func (a *app) complainObject(e errorJSON) {
-	line, err := encodeLine(e)
-	if err != nil {
-		line = []byte(err.Error())
-	}
-	a.complain(strings.TrimSuffix(string(line), "\n"))
-}
-
 func orNone(d abi.Digest) string {
 	if d.IsZero() {
 		return "none"

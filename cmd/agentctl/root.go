@@ -25,8 +25,8 @@ forks at any closed point, and can be proven by running it again.
 It needs no server, no API key and no configuration.
 
 Data goes to stdout, the rest to stderr. With --json each line is one object: a
-record has "event", a piece of an answer "delta", a session "state"; an error, on
-stderr, has "error" and "code".
+record has "event", a piece of an answer "delta", a session "state"; on stderr an
+error has "error" and "code", and what is worth knowing is a "note".
 
 Environment:
   AGENTCTL_DATA    the data directory, unless --data names it
@@ -54,7 +54,7 @@ Environment:
 	flags := root.PersistentFlags()
 	flags.Var(text(&a.dataDir, a.getenv("AGENTCTL_DATA")), "data", "`DIR` that holds everything (env AGENTCTL_DATA)")
 	flags.Var(text(&a.project, defaultProject), "project", "project `P` that session names belong to")
-	flags.BoolVar(&a.json, "json", false, "print one JSON object a line; errors too, on stderr")
+	flags.BoolVar(&a.json, "json", false, "print one JSON object a line, on stderr too")
 	flags.BoolVar(&a.quiet, "quiet", false, "say nothing on stderr but errors")
 	// The default is the environment's and would show up as a literal.
 	flags.Lookup("data").DefValue = ""
