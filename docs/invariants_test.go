@@ -13,7 +13,7 @@ import (
 )
 
 // stage lists the invariants that hold so far.
-const stage = "I1 I2 I3 I4 I5 I6 I7 I8 M1 M2 M3 M4 M5 M6 S1 S2 S3 P1 P2"
+const stage = "I1 I2 I3 I4 I5 I6 I7 I8 M1 M2 M3 M4 M5 M6 S1 S2 S3 S4 P1 P2"
 
 // TestInvariants checks that the tests that invariants.md names exist, and that
 // each invariant of this stage has one that bears its number.

@@ -323,8 +323,18 @@ func (x *execution) giveUp(cause error) error {
 			x.host.log.Warn("flush of an interrupted turn", "session", x.uid, "error", err)
 		}
 	}
-	x.host.log.Warn("turn interrupted", "session", x.uid, "execution", x.spec.Execution, "error", cause)
+	x.host.log.Warn("turn interrupted", "session", x.uid, "execution", x.spec.Execution, "error", discreet(cause))
 	return cause
+}
+
+// discreet is an error as the log may hold it (S4): of a divergence, where it is,
+// and not the two texts that differ.
+func discreet(err error) error {
+	var d *turn.Divergence
+	if errors.As(err, &d) {
+		return fmt.Errorf("%w at seq %d", ErrDivergence, d.Seq)
+	}
+	return err
 }
 
 // finish ends the turn: its END becomes durable with all that is staged and with

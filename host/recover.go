@@ -389,7 +389,7 @@ func (r *recovery) ran(t *task, e Execution) {
 
 // failed is told of a turn that could not be run to an end.
 func (r *recovery) failed(ctx context.Context, t *task, err error) {
-	log := r.host.log.With("session", t.session, "error", err)
+	log := r.host.log.With("session", t.session, "error", discreet(err))
 	var next time.Time
 	switch {
 	case errors.Is(err, ErrNothingOpen):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -157,6 +158,7 @@ type rig struct {
 	turns    int // at once; 0: the default
 	queue    int // for one session; 0: the default
 	tools    map[string]tool.Tool
+	log      *slog.Logger     // nil: discarded
 	now      func() time.Time // nil: the machine's
 	still    bool             // clock and randomness stand still
 	*host.Host
@@ -186,7 +188,7 @@ func (r *rig) open() *rig {
 	r.t.Helper()
 	cfg := host.Config{
 		Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
-		Tools: r.tools, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
+		Tools: r.tools, Log: r.log, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
 		Paused: true,
 	}
 	if r.still {

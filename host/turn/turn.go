@@ -19,6 +19,7 @@ package turn
 import (
 	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/agentcell/agentcell/sdk/abi"
 )
@@ -600,9 +601,14 @@ func limit(why string) Ready { return Ready{Reply: &Reply{Status: abi.StatusLimi
 // maxNoteBytes bounds a note: an error of a library may quote all of a request.
 const maxNoteBytes = 256
 
-// invalid answers a malformed request; note is for the operator.
+// quoted is what errors quote of a request, such as the name of a field.
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// invalid answers a malformed request; note is for the operator, whose log holds
+// nothing of what a request says (S4).
 func invalid(why string, note error) Ready {
-	return Ready{Reply: &Reply{Status: abi.StatusInvalid, Body: []byte(why)}, Note: clipText(note.Error(), maxNoteBytes)}
+	text := quoted.ReplaceAllLiteralString(note.Error(), `"…"`)
+	return Ready{Reply: &Reply{Status: abi.StatusInvalid, Body: []byte(why)}, Note: clipText(text, maxNoteBytes)}
 }
 
 // malformed answers a request that is not what its import takes.
