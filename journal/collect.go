@@ -89,8 +89,10 @@ func (c *collector) run() (err error) {
 		}
 	}
 	if onDisk {
-		if err := disk.compact(); err != nil {
-			return err
+		if c.out.Bytes > 0 {
+			if err := disk.compact(); err != nil {
+				return err
+			}
 		}
 		c.out.After, err = disk.diskBytes()
 	}
