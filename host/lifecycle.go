@@ -21,7 +21,7 @@ var errCanceled = fmt.Errorf("turn canceled: %w", context.Canceled)
 func (h *Host) Cancel(ctx context.Context, uid abi.SessionID) (Execution, error) {
 	end, err := h.cancel(ctx, uid)
 	if err != nil {
-		return Execution{}, fmt.Errorf("cancel: session %s: %w", uid, err)
+		return Execution{}, fmt.Errorf("cancel: %w", err)
 	}
 	r, err := h.row(uid)
 	if err != nil {
@@ -37,7 +37,7 @@ func (h *Host) cancel(ctx context.Context, uid abi.SessionID) (Execution, error)
 		select {
 		case <-x.done:
 		case <-ctx.Done():
-			return Execution{}, context.Cause(ctx)
+			return Execution{}, fmt.Errorf("session %s: %w", uid, context.Cause(ctx))
 		}
 		// A turn that had not begun, or was given up, has ended nothing: what the
 		// record has open is then canceled like any other.
@@ -55,7 +55,11 @@ func (h *Host) cancel(ctx context.Context, uid abi.SessionID) (Execution, error)
 	if err := x.open(ctx, req); err != nil {
 		return Execution{}, err
 	}
-	return x.run(ctx, req)
+	end, err := x.run(ctx, req)
+	if err != nil {
+		return Execution{}, fmt.Errorf("session %s: %w", uid, err)
+	}
+	return end, nil
 }
 
 // Suspend puts a session to rest between turns: nothing of it stays in memory, and

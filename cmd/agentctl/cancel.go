@@ -37,6 +37,9 @@ func runCancel(ctx context.Context, a *app, opts cancelOptions) error {
 		if errors.Is(err, host.ErrNothingOpen) && i.cut {
 			return canceledBefore(ctx, i, opts.session.ref, err)
 		}
+		if errors.Is(err, host.ErrNothingOpen) {
+			return &adviceError{err, a.agentctl("get") + " shows how its last turn ended"}
+		}
 		if err != nil {
 			return err
 		}

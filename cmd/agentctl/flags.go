@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -223,8 +224,11 @@ func (a *app) readInput(ctx context.Context, value string) (string, error) {
 		return "", usagef("--input @: the file's name is missing; a text that begins with @ goes in through --input -")
 	case named:
 		b, err := readFile(ctx, file, maxInput)
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EISDIR) {
 			return "", fmt.Errorf("--input @%s: %w; a text that begins with @ goes in through --input -", file, err)
+		}
+		if err != nil {
+			return "", fmt.Errorf("--input @%s: %w", file, err)
 		}
 		text = withoutNewline(b)
 	}

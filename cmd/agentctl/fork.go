@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -113,6 +114,9 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 			}
 		}
 		children, err := h.Fork(ctx, req)
+		if err != nil && inputs == nil {
+			return a.noPoint(err, parent)
+		}
 		if err != nil {
 			return err
 		}
@@ -141,6 +145,17 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 		}
 		return nil
 	})
+}
+
+// noPoint says how to get at a point of a session that has no closed one yet.
+func (a *app) noPoint(err error, s host.Session) error {
+	if !errors.Is(err, host.ErrConflict) || s.Closed != 0 {
+		return err
+	}
+	if s.Head.Seq == 0 {
+		return &adviceError{err, a.agentctl("exec") + " --input TEXT runs its first"}
+	}
+	return &adviceError{err, fmt.Sprintf("--at %d takes the open turn along; %s goes on with it here", s.Head.Seq, a.agentctl("resume"))}
 }
 
 // closedPoint refuses a point inside a turn, whose children have that turn open and

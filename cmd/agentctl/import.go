@@ -67,12 +67,15 @@ func runImport(ctx context.Context, a *app, opts importOptions) error {
 			err = &adviceError{err, "give it another name with --name"}
 		}
 		if errors.Is(err, host.ErrConflict) {
-			err = &adviceError{err, "the one here went another way and stays as it is; --data DIR imports into another store"}
+			err = &adviceError{err, "what is here stays as it is; --data DIR imports into another store"}
 		}
 		if err != nil {
 			return portableError(opts.file, err)
 		}
 		a.imported(p)
+		if p.Present && (opts.name != "" && opts.name != p.Session.Name || opts.here && a.project != p.Session.Project) {
+			a.note("it keeps the project and the name it has here; --name and --project are for a session that comes")
+		}
 		return nil
 	})
 }

@@ -59,7 +59,7 @@ func runSave(ctx context.Context, a *app, opts saveOptions) error {
 			return &adviceError{err, "choose another name; " + a.inPlace("snapshots") + " shows those that are taken"}
 		}
 		if err != nil {
-			return err
+			return a.noPoint(err, s)
 		}
 		if opts.at == 0 {
 			point := "the head"
