@@ -46,6 +46,9 @@ type app struct {
 	// turning is set while a turn runs, so that Ctrl-C can say what it does.
 	turning atomic.Bool
 
+	// helpErr is why --help had nothing to show, which cobra does not ask for.
+	helpErr error
+
 	// exit ends the process at once; beforeExit, if set, gives back what it holds
 	// of a terminal.
 	exit       func(code int)
@@ -64,6 +67,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = a.helpErr
+	}
 	switch ferr := a.flush(); {
 	case errors.Is(err, errReaderGone) || err == nil && errors.Is(ferr, errReaderGone):
 		return exitOK
@@ -210,15 +216,20 @@ func (a *app) withSession(ctx context.Context, scriptFile, ref string, work func
 	})
 }
 
-// noData reports that the data directory is not there. Who only looks for a
+// noData reports that the data directory is not there, or empty. Who only looks for a
 // session does not make one.
 func (a *app) noData() (dir string, missing bool) {
 	dir, err := a.dataDirectory()
 	if err != nil {
 		return "", false // with says so better
 	}
-	_, err = os.Stat(dir)
-	return dir, errors.Is(err, fs.ErrNotExist)
+	f, err := os.Open(dir)
+	if err != nil {
+		return dir, errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	_, err = f.ReadDir(1)
+	return dir, errors.Is(err, io.EOF)
 }
 
 // dataDirectory is where the store is: --data, or the XDG data directory.

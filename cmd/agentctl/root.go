@@ -64,6 +64,16 @@ Environment:
 	root.SetOut(dataWriter{a.output})
 	root.SetHelpTemplate(helpTemplate)
 	root.SetHelpCommand(newHelpCommand())
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.HasSubCommands() {
+			// Of a command that is not there cobra shows its parent's help.
+			if a.helpErr = unknownCommand(cmd, cmd.Flags().Args()); a.helpErr != nil {
+				return
+			}
+		}
+		help(cmd, args)
+	})
 
 	root.AddCommand(
 		newExecCommand(a),
