@@ -245,6 +245,8 @@ func (l *ledger) settle() {
 			if seq := a.answered[line.Mark]; seq != 0 && seq < a.own {
 				l.wrong(line.Session, seq, "I1: a child made the model call %s again, and its parent has the answer", line.Mark)
 			}
+		case saidRecord:
+			l.compare(line.Session, a, line.Seq, line.Hash)
 		case saidCalled:
 			l.settleCall(a, line)
 		case saidDecided:
@@ -290,20 +292,31 @@ func (l *ledger) settleCall(a *account, line said) {
 	}
 }
 
-// close holds all that was ever shown against the record.
-func (l *ledger) close() {
-	for uid, a := range l.sessions {
-		if a.doomed {
-			continue
+// compare holds a record that was shown against the one that the store has.
+func (l *ledger) compare(uid abi.SessionID, a *account, seq abi.Seq, hash abi.Digest) {
+	switch {
+	case seq > abi.Seq(len(a.hashes)):
+		l.wrong(uid, seq, "I6: it was shown and is gone; %d records are there", len(a.hashes))
+	case a.hashes[seq-1] != hash:
+		l.wrong(uid, seq, "I6: it was shown as %s and is %s", hash.Short(), a.hashes[seq-1].Short())
+	}
+}
+
+// close reads all of a session's record once more, and holds all that was ever
+// shown of it against that.
+func (l *ledger) close(ctx context.Context, h *host.Host, uid abi.SessionID) {
+	a := l.account(uid)
+	for rec, err := range h.Replay(ctx, uid, 0, 0) {
+		if err != nil {
+			l.wrong(uid, rec.Seq, "read: %v", err)
+			return
 		}
-		for seq, hash := range a.shown {
-			switch {
-			case seq > abi.Seq(len(a.hashes)):
-				l.wrong(uid, seq, "I6: it was shown and is gone; %d records are there", len(a.hashes))
-			case a.hashes[seq-1] != hash:
-				l.wrong(uid, seq, "I6: it was shown as %s and is %s", hash.Short(), a.hashes[seq-1].Short())
-			}
+		if hash := abi.DigestOf(rec.Line); rec.Seq > abi.Seq(len(a.hashes)) || a.hashes[rec.Seq-1] != hash {
+			l.wrong(uid, rec.Seq, "I6: it is %s, and was another one", hash.Short())
 		}
+	}
+	for seq, hash := range a.shown {
+		l.compare(uid, a, seq, hash)
 	}
 }
 

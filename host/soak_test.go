@@ -260,6 +260,7 @@ func (s *soak) end() {
 			s.t.Fatal(err)
 		}
 		s.ledger.read(s.t.Context(), h, session)
+		s.ledger.close(s.t.Context(), h, uid)
 		v := s.prove(h, session)
 		roots[session.Root] = true
 		for what, n := range map[string]int64{
@@ -270,7 +271,6 @@ func (s *soak) end() {
 		}
 	}
 	s.ledger.settle()
-	s.ledger.close()
 	s.ledger.figures["different roots at the end"] = len(roots)
 	s.thin(h, all)
 }
