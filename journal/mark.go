@@ -287,7 +287,13 @@ func (c *collector) subtree(hash abi.Digest, level int, pages uint32) error {
 	if !c.live.add(kindNode, hash) {
 		return nil
 	}
-	t := tree{pages: pages, get: c.view.Get}
+	return eachKid(c.view.Get, hash, level, pages, c.subtree)
+}
+
+// eachKid visits what is stored directly below a stored node: its hash, its level
+// and how many pages it covers.
+func eachKid(get func([]byte) ([]byte, error), hash abi.Digest, level int, pages uint32, visit func(abi.Digest, int, uint32) error) error {
+	t := tree{pages: pages, get: get}
 	kids, err := t.loadKids(&pageNode{hash: hash}, level, pages)
 	if err != nil {
 		return fmt.Errorf("node %v: %w", hash, err)
@@ -296,7 +302,7 @@ func (c *collector) subtree(hash abi.Digest, level int, pages uint32) error {
 		if kid == nil {
 			continue
 		}
-		if err := c.subtree(kid.hash, level-1, covered(pages, level-1, uint32(i)*span(level-1))); err != nil {
+		if err := visit(kid.hash, level-1, covered(pages, level-1, uint32(i)*span(level-1))); err != nil {
 			return err
 		}
 	}

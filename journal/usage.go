@@ -461,18 +461,5 @@ func (w *usageWalk) subtree(hash abi.Digest, level int, pages uint32) error {
 	if err != nil || !isNew {
 		return err
 	}
-	t := tree{pages: pages, get: w.view.Get}
-	kids, err := t.loadKids(&pageNode{hash: hash}, level, pages)
-	if err != nil {
-		return fmt.Errorf("node %v: %w", hash, err)
-	}
-	for i, kid := range kids {
-		if kid == nil {
-			continue
-		}
-		if err := w.subtree(kid.hash, level-1, covered(pages, level-1, uint32(i)*span(level-1))); err != nil {
-			return err
-		}
-	}
-	return nil
+	return eachKid(w.view.Get, hash, level, pages, w.subtree)
 }
