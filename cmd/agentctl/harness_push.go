@@ -110,13 +110,7 @@ func runHarnessRemove(ctx context.Context, a *app, name string) error {
 		case err != nil:
 			return err
 		}
-		if a.json {
-			a.object(struct {
-				Removed string `json:"removed"`
-			}{name})
-			return nil
-		}
-		a.line("removed " + name)
+		a.removed(name)
 		return nil
 	})
 }

@@ -131,3 +131,14 @@ func encodeLine(v any) ([]byte, error) {
 	line := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	return append(safeJSON(line), '\n'), nil
 }
+
+// removed tells that a name stands for nothing any more.
+func (a *app) removed(name string) {
+	if a.json {
+		a.object(struct {
+			Removed string `json:"removed"`
+		}{name})
+		return
+	}
+	a.line("removed " + name)
+}

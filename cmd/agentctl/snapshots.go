@@ -107,13 +107,7 @@ func runSnapshotsRemove(ctx context.Context, a *app, name string) error {
 		if err := h.RemoveSnapshot(ctx, a.project, name); err != nil {
 			return err
 		}
-		if a.json {
-			a.object(struct {
-				Removed string `json:"removed"`
-			}{name})
-			return nil
-		}
-		a.line("removed " + name)
+		a.removed(name)
 		return nil
 	})
 }
