@@ -25,6 +25,13 @@ var errDeadline = errors.New("deadline passed")
 // that the turn did not end: it was refused before anything was written, or given
 // up and left open to be recovered. Ending ctx cancels the turn, which then ends
 // as CANCELED.
+//
+// Refused is what is not as it must be (ErrInvalid, ErrNotFound), a session that
+// somebody else runs (ErrBusy) or has moved on (ErrConflict), input while a turn is
+// open (ErrOpenTurn) and none while none is (ErrNothingOpen), and any turn of a host
+// that was closed (ErrClosed). ErrDivergence means that the open turn cannot be
+// recovered: abandon it. After any other error the same request may be made again;
+// with a Key that is safe even if the turn has begun.
 func (h *Host) Exec(ctx context.Context, req ExecRequest) (Execution, error) {
 	end, err := h.exec(ctx, req)
 	if err != nil {
@@ -90,7 +97,7 @@ func (h *Host) hold(ctx context.Context, x *execution, req ExecRequest) (Executi
 	return end, nil
 }
 
-// Resume recovers the open turn of a session: Exec without inputs.
+// Resume recovers the open turn of a session: Exec without inputs, with its errors.
 func (h *Host) Resume(ctx context.Context, uid abi.SessionID, observe func(Update)) (Execution, error) {
 	return h.Exec(ctx, ExecRequest{Session: uid, Observe: observe})
 }

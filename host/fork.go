@@ -14,7 +14,11 @@ import (
 // and its image up to there and go their own ways from there. Nothing is copied
 // and the parent is not touched; it may be running. Inside a turn there is no
 // image: a child then owns that turn, open, and Exec without input runs it over the
-// record up to the fork and goes on live.
+// record up to the fork and goes on live. All children are made in one commit, or
+// none is.
+//
+// A point in the opening of a turn is ErrMidTurn, one behind the head ErrNotFound, a
+// session that has never run ErrConflict, a name that is taken ErrExists.
 func (h *Host) Fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 	children, err := h.fork(ctx, req)
 	if err != nil {

@@ -76,7 +76,7 @@ func (h *Host) Suspend(ctx context.Context, uid abi.SessionID) (Session, error) 
 }
 
 // Wake ends a session's rest without a turn, which LIFECYCLE_RESUME records. One
-// that is awake stays as it is.
+// that is awake stays as it is. It is refused as Suspend is.
 func (h *Host) Wake(ctx context.Context, uid abi.SessionID) (Session, error) {
 	s, err := h.rest(ctx, uid, abi.LifecycleResume)
 	if err != nil {

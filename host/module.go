@@ -312,7 +312,8 @@ type Inspection struct {
 	GoldenRoot abi.Digest
 }
 
-// Inspect loads a harness, places it and tells what it is. Nothing is written.
+// Inspect loads a harness, places it and tells what it is. Nothing is written. What
+// cannot be loaded or placed is refused as by Create.
 func (h *Host) Inspect(ctx context.Context, harness Harness) (Inspection, error) {
 	digest := abi.DigestOf(harness.Code)
 	m, err := h.module(ctx, runtimes.Module{

@@ -153,7 +153,10 @@ func checkName(what, name string) error {
 
 // Create makes a session pinned to the harness's module, which it stores. It
 // loads the module first, so that what no runtime can honour is refused with
-// nothing written (P1). The first record is committed with the first turn.
+// nothing written (P1): ErrPlacement, or runtimes.ErrModule for what is no harness.
+// A name that is taken is ErrExists; the rest of a request that cannot be is
+// ErrInvalid, a model that this host does not have ErrNotFound. The first record is
+// committed with the first turn.
 func (h *Host) Create(ctx context.Context, req CreateRequest) (Session, error) {
 	s, err := h.create(ctx, req)
 	if err != nil {
@@ -321,7 +324,8 @@ func (h *Host) newSessionID() (abi.SessionID, error) {
 	return abi.NewSessionID(b), err
 }
 
-// Get tells what is known of a session.
+// Get tells what is known of a session. One that never was, or was deleted, is
+// ErrNotFound.
 func (h *Host) Get(ctx context.Context, uid abi.SessionID) (Session, error) {
 	r, err := h.row(uid)
 	if err != nil {
@@ -331,7 +335,8 @@ func (h *Host) Get(ctx context.Context, uid abi.SessionID) (Session, error) {
 }
 
 // Resolve finds the session that ref names: a uid, a name in the project, or a
-// prefix of a uid that only one session has (with or without "sess-").
+// prefix of a uid that only one session has (with or without "sess-"). ErrNotFound
+// says which is near, ErrAmbiguous which they are.
 func (h *Host) Resolve(ctx context.Context, project, ref string) (abi.SessionID, error) {
 	if project == "" {
 		project = DefaultProject

@@ -14,7 +14,8 @@ import (
 // Verify checks a session's record from its first line: the chain, and with
 // req.Reexecute every turn, by running it again on what was recorded and
 // comparing every request, the end and the memory root. The first thing that does
-// not hold is the error: a *journal.Broken or a *turn.Divergence.
+// not hold is the error: a *journal.Broken (journal.ErrCorrupt) or a
+// *turn.Divergence (ErrDivergence).
 func (h *Host) Verify(ctx context.Context, req VerifyRequest) (Verification, error) {
 	r, err := h.row(req.Session)
 	if err != nil {
