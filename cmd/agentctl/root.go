@@ -20,7 +20,7 @@ func newRootCommand(a *app) *cobra.Command {
 		Long: `agentctl runs AI agents in sealed WebAssembly cells. Everything an agent asks of
 the world is asked through the host, which writes the answer to a hash-chained
 journal first. So a session survives crashes, replays without a single model call,
-forks at any closed point, and can be proven by running it again.
+forks at any record, inside a turn too, and can be proven by running it again.
 
 It needs no server, no API key and no configuration.
 
