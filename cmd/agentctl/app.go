@@ -88,7 +88,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 }
 
 // interrupts gives the context of a run: the first Ctrl-C ends it, so that a
-// running turn is canceled; the second one leaves at once.
+// running turn is canceled; a second one leaves at once.
 func (a *app) interrupts(exit func(int)) (context.Context, func()) {
 	a.exit = func(code int) {
 		if f := a.beforeExit.Load(); f != nil {
@@ -99,21 +99,29 @@ func (a *app) interrupts(exit func(int)) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		if _, ok := <-signals; !ok {
-			return
-		}
-		if a.turning.Load() {
-			a.noteCancel()
-		}
-		cancel(errInterrupted)
-		if _, ok := <-signals; ok {
-			a.exit(exitInterrupted)
-		}
-	}()
+	go a.heed(signals, cancel)
 	return ctx, func() {
 		signal.Stop(signals)
 		close(signals)
+	}
+}
+
+// heed does what signals ask for. Only a person's second one leaves at once:
+// timeout and supervisors send SIGTERM twice in one breath, and SIGKILL when they
+// are out of patience.
+func (a *app) heed(signals <-chan os.Signal, cancel context.CancelCauseFunc) {
+	if _, ok := <-signals; !ok {
+		return
+	}
+	if a.turning.Load() {
+		a.noteCancel()
+	}
+	cancel(errInterrupted)
+	for s := range signals {
+		if s == os.Interrupt {
+			a.exit(exitInterrupted)
+			return
+		}
 	}
 }
 
@@ -123,7 +131,7 @@ func (a *app) noteCancel() {
 		if a.errTerminal {
 			a.note("") // the terminal has just shown ^C
 		}
-		a.note("canceling the turn; once more leaves at once and the session can be resumed")
+		a.note("canceling the turn; Ctrl-C now leaves at once, and the session can be resumed")
 	})
 }
 

@@ -43,6 +43,29 @@ func TestInterrupts(t *testing.T) {
 	}
 }
 
+// SIGTERM ends the context however often it comes; Ctrl-C behind it leaves.
+func TestTerminatedTwice(t *testing.T) {
+	a := newApp(nil, new(strings.Builder), new(strings.Builder), func(string) string { return "" })
+	left := make(chan int, 1)
+	a.exit = func(code int) { left <- code }
+	ctx, cancel := context.WithCancelCause(t.Context())
+	signals := make(chan os.Signal)
+	go a.heed(signals, cancel)
+	for range 3 { // each is taken when the one before it was heeded
+		signals <- syscall.SIGTERM
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, errInterrupted) {
+		t.Errorf("the context ended for %v", cause)
+	}
+	if len(left) != 0 {
+		t.Fatalf("left with %d after SIGTERM", <-left)
+	}
+	signals <- os.Interrupt
+	if code := <-left; code != exitInterrupted {
+		t.Errorf("left with %d, want %d", code, exitInterrupted)
+	}
+}
+
 // Whoever reads stdout and does not go on keeps nobody from leaving.
 func TestInterruptsWhileOutputIsStuck(t *testing.T) {
 	a := newApp(nil, new(strings.Builder), new(strings.Builder), func(string) string { return "" })
@@ -73,7 +96,7 @@ func TestReadInputGivesUp(t *testing.T) {
 	a := newApp(r, new(strings.Builder), new(strings.Builder), func(string) string { return "" })
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errInterrupted)
-	if _, err := a.readInputs(ctx, []string{"-"}); exitCode(err) != exitInterrupted {
+	if _, err := a.readInputs(ctx, "--input", []string{"-"}); exitCode(err) != exitInterrupted {
 		t.Errorf("readInputs gives %v", err)
 	}
 }
