@@ -20,7 +20,7 @@ type duOptions struct{ session string }
 func newDUCommand(a *app) *cobra.Command {
 	var opts duOptions
 	cmd := &cobra.Command{
-		Use:   "du [--session S]",
+		Use:   "du [S]",
 		Short: "Show what sessions and snapshots take, and what holds what",
 		Long: `du shows what a project's sessions and snapshots take, most of their own first: records,
 blobs (harnesses, prompts, large messages), pages of memory of 4 KiB, and bytes. TOTAL is
@@ -30,15 +30,18 @@ much back. A deleted session stands there with what is kept of it, and for whom.
 The last line tells, of all projects, what the store's files take and what gc would give
 back at least. Sizes are those of what is stored; files take a little more.`,
 		Example: `  agentctl du
-  agentctl du --session demo
+  agentctl du demo
   agentctl du --json`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("session") && opts.session == "" {
-				return usagef("which session? Name one with --session; agentctl list shows them")
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 1 && opts.session == "":
+				opts.session = args[0]
+			case len(args) > 0:
+				return usagef("du takes one session, not also %q; see %s --help", args[len(args)-1], cmd.CommandPath())
 			}
-			return runDU(cmd.Context(), a, opts)
+			return nil
 		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDU(cmd.Context(), a, opts) },
 	}
 	cmd.Flags().Var(text(&opts.session, ""), "session", "only the session `S`: its uid, a unique prefix of it, or its name")
 	return cmd

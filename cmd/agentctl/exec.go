@@ -55,8 +55,8 @@ a turn is open there, exec without --input runs it on.
 With --key a request may be sent again: of all requests of a session with one key, one
 runs, and the others get its records and its end.
 
-Ctrl-C cancels the turn, which ends CANCELED. A second one leaves at once: the
-session is INTERRUPTED and can be resumed.`,
+Ctrl-C or SIGTERM cancels the turn, which ends CANCELED. A further Ctrl-C leaves at
+once: the session is INTERRUPTED and can be resumed.`,
 		Example: `  agentctl exec --input "hello"
   agentctl exec --session demo --input "and again"
   agentctl exec --session demo --input "when it is free" --wait
@@ -127,7 +127,10 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 	if err := opts.check(); err != nil {
 		return err
 	}
-	inputs, err := a.readInputs(ctx, opts.inputs)
+	inputs, err := a.readInputs(ctx, "--input", opts.inputs)
+	if errors.Is(err, errNoText) {
+		return usagef("%w; leave it out to recover an interrupted turn", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -189,19 +189,22 @@ func wait[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
-// readInputs reads the messages of a turn: each a text, "-" for stdin, or
-// "@file".
-func (a *app) readInputs(ctx context.Context, values []string) ([]abi.Message, error) {
+// errNoText is the input of a turn that is empty.
+var errNoText = errors.New("the input is empty")
+
+// readInputs reads the messages of a turn, which flag has: each a text, "-" for
+// stdin, or "@file".
+func (a *app) readInputs(ctx context.Context, flag string, values []string) ([]abi.Message, error) {
 	messages := make([]abi.Message, len(values))
 	stdin := false
 	for i, value := range values {
 		if value == "-" {
 			if stdin {
-				return nil, usagef("stdin can be read once; --input - stands twice")
+				return nil, usagef("stdin can be read once; %s - stands twice", flag)
 			}
 			stdin = true
 		}
-		text, err := a.readInput(ctx, value)
+		text, err := a.readInput(ctx, flag, value)
 		if err != nil {
 			return nil, err
 		}
@@ -210,33 +213,33 @@ func (a *app) readInputs(ctx context.Context, values []string) ([]abi.Message, e
 	return messages, nil
 }
 
-func (a *app) readInput(ctx context.Context, value string) (string, error) {
+func (a *app) readInput(ctx context.Context, flag, value string) (string, error) {
 	text := value
 	file, named := strings.CutPrefix(value, "@")
 	switch {
 	case value == "-":
 		b, err := wait(ctx, func() ([]byte, error) { return readAll(a.stdin, maxInput) })
 		if err != nil {
-			return "", fmt.Errorf("--input -: %w", err)
+			return "", fmt.Errorf("%s -: %w", flag, err)
 		}
 		text = withoutNewline(b)
 	case value == "@":
-		return "", usagef("--input @: the file's name is missing; a text that begins with @ goes in through --input -")
+		return "", usagef("%[1]s @: the file's name is missing; a text that begins with @ goes in through %[1]s -", flag)
 	case named:
 		b, err := readFile(ctx, file, maxInput)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EISDIR) {
-			return "", fmt.Errorf("--input @%s: %w; a text that begins with @ goes in through --input -", file, err)
+			return "", fmt.Errorf("%[1]s @%[2]s: %[3]w; a text that begins with @ goes in through %[1]s -", flag, file, err)
 		}
 		if err != nil {
-			return "", fmt.Errorf("--input @%s: %w", file, err)
+			return "", fmt.Errorf("%s @%s: %w", flag, file, err)
 		}
 		text = withoutNewline(b)
 	}
 	if text == "" {
-		return "", usagef("the input is empty: give --input a text, - for stdin, or @file; leave it out to recover an interrupted turn")
+		return "", usagef("%w: give %s a text, - for stdin, or @file", errNoText, flag)
 	}
 	if !utf8.ValidString(text) {
-		return "", usagef("--input %.40q is not UTF-8 text; encode other bytes, with base64 for one", value)
+		return "", usagef("%s %.40q is not UTF-8 text; encode other bytes, with base64 for one", flag, value)
 	}
 	return text, nil
 }

@@ -58,7 +58,7 @@ func (o *fanOutFlags) read(ctx context.Context, a *app, given func(string) bool)
 		return nil, nil
 	}
 	if given("run") {
-		messages, err := a.readInputs(ctx, o.run)
+		messages, err := a.readInputs(ctx, "--run", o.run)
 		if err != nil {
 			return nil, err
 		}

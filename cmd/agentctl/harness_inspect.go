@@ -71,7 +71,7 @@ func runHarnessInspect(ctx context.Context, a *app, opts harnessInspectOptions) 
 			return err
 		}
 	}
-	inputs, err := a.readInputs(ctx, []string{opts.input})
+	inputs, err := a.readInputs(ctx, "--input", []string{opts.input})
 	if err != nil {
 		return err
 	}
