@@ -51,6 +51,8 @@ type chat struct {
 	config  []byte
 	// tried is where the session was when its time had come and it could not go on.
 	tried journal.Head
+	// ahead is a line that was said in place of an answer.
+	ahead string
 	// failure is the first that a pipe has met.
 	failure error
 }
@@ -94,6 +96,10 @@ func (c *chat) run(ctx context.Context) error {
 // nextLine waits for a line, or for the time that the session waits for. A turn
 // that could not go on when it had come is left to the person.
 func (c *chat) nextLine(ctx context.Context) (string, error) {
+	if line := c.ahead; line != "" {
+		c.ahead = ""
+		return strings.TrimSpace(line), nil
+	}
 	if !c.view.live || c.tried == c.session.Head {
 		return c.line(ctx)
 	}

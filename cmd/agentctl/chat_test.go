@@ -166,6 +166,18 @@ c1 denied by ann: never
 no open turn to recover
 ` + bye,
 		},
+		{
+			"a command in place of an answer",
+			[]string{"go"},
+			[]string{" /session ", "y"},
+			"On it.\n",
+			first + users + `awaiting approval of call "c1" to drop {"table":"users","where":{"id":1}}
+awaiting approval of call "c2" to drop
+/approve allows it, /deny refuses it; /cancel drops the turn
+session UID talk
+harness tools, turns 0, seq 9, AWAITING approval
+` + bye,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -50,7 +50,8 @@ const (
 	refused
 )
 
-// askAbout asks whether a call may happen.
+// askAbout asks whether a call may happen. A command in place of an answer leaves
+// all calls waiting, and is the next line.
 func (c *chat) askAbout(ctx context.Context, w waitJSON) (_ verdict, reason string, err error) {
 	c.complain(oneLine(w.Tool) + " wants to be called" + callDetails(w))
 	for {
@@ -66,6 +67,10 @@ func (c *chat) askAbout(ctx context.Context, w waitJSON) (_ verdict, reason stri
 			return refused, reason, nil
 		case "":
 			return later, "", nil
+		}
+		if strings.HasPrefix(word, "/") { // a command: it is done when the call is left waiting
+			c.ahead = answer
+			return later, "", errGivenUp
 		}
 	}
 }
