@@ -170,6 +170,9 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 			}
 			return e, err
 		})
+		if errors.Is(err, host.ErrConflict) && req.Key != "" && req.Expect == nil {
+			return &adviceError{err, "another request takes another --key; " + a.agentctl("replay") + " shows what that turn was given"}
+		}
 		if errors.Is(err, host.ErrOpenTurn) && s.State == host.ExecAwaiting {
 			return a.parked(ctx, h, s, opts.files, err)
 		}

@@ -46,7 +46,7 @@ func (o *exportOptions) arguments(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case len(args) > 1:
-		return usagef("%s takes one session and one file, not also %q; see %s --help", cmd.CommandPath(), args[1], cmd.CommandPath())
+		return usagef("%s takes one session and one file, not also %q; see %s --help", called(cmd), args[1], cmd.CommandPath())
 	case len(args) == 1 && args[0] == "":
 		return usagef("the file's name is empty; leave it out to print the lines")
 	case len(args) == 1:

@@ -37,7 +37,7 @@ open is open here, and agentctl resume goes on with it.`,
   agentctl export demo - | agentctl import - --data elsewhere`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
-				return usagef("%s takes one file that agentctl export made; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+				return usagef("%s takes one file that agentctl export made; see %s --help", called(cmd), cmd.CommandPath())
 			}
 			opts.file = args[0]
 			return nil

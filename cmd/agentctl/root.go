@@ -172,12 +172,17 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return usagef("%s; see %s --help", text, cmd.CommandPath())
 }
 
+// called is what a message calls a command, which begins with agentctl anyway.
+func called(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
+
 // noArguments refuses arguments and says where they belong.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	return usagef("%s takes no argument %q; see %s --help", called(cmd), args[0], cmd.CommandPath())
 }
 
 // sessionFlag is a command's --session, which may also stand as its only
@@ -194,7 +199,7 @@ func (s *sessionFlag) argument(cmd *cobra.Command, args []string) error {
 	case len(args) == 1 && s.ref == "":
 		s.ref = args[0]
 	case len(args) > 0:
-		return usagef("%s takes one session, not also %q; see %s --help", cmd.CommandPath(), args[len(args)-1], cmd.CommandPath())
+		return usagef("%s takes one session, not also %q; see %s --help", called(cmd), args[len(args)-1], cmd.CommandPath())
 	}
 	if s.ref == "" {
 		return usagef("which session? Name one with --session; agentctl list shows them")
