@@ -33,6 +33,9 @@ var (
 	// ErrCorrupt: stored bytes do not have the hash they must have. Only the
 	// session they belong to is affected.
 	ErrCorrupt = errors.New("corrupt")
+	// ErrUnreadable: the store's files cannot be opened as what they should be, as
+	// when some are damaged or missing. Nothing was written.
+	ErrUnreadable = errors.New("the store's files cannot be read")
 	// ErrFull: there is too little free space to write safely. Nothing was
 	// written; it may be retried once there is room.
 	ErrFull = errors.New("disk full")

@@ -62,7 +62,8 @@ func (o Options) freeReserve() int64 {
 
 // Open opens the journal in dir, and makes one if dir is empty or missing. One
 // process at a time can have it open: ErrLocked says which one has. ErrFormat says
-// that dir holds something else, or was written by a newer version.
+// that dir holds something else, or was written by a newer version; ErrUnreadable
+// that it is damaged.
 //
 // A journal that is there can be read where it cannot be written: in a directory
 // that is read-only, or on a disk without the room that opening it for writing
@@ -128,7 +129,7 @@ func openStore(dir string, lock *dirLock, o Options) (Storage, error) {
 	case readable(err):
 		return openStandby(newSpace(dir, o.freeReserve()), err, write)
 	}
-	return nil, err
+	return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 }
 
 // checkDir refuses a directory that has files but no store, before anything is

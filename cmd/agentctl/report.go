@@ -80,6 +80,8 @@ func (a *app) nextStep(err error) string {
 		return a.agentctl("resume") + " goes on with it; " + a.agentctl("exec") + " --abandon --input TEXT drops it for a new one"
 	case errors.Is(err, runtimes.ErrModule):
 		return "docs/abi.md says what a module needs"
+	case errors.Is(err, journal.ErrUnreadable):
+		return "put a copy of the directory back; sessions that were exported can be imported into another --data DIR"
 	case errors.Is(err, journal.ErrFull):
 		return "make room there, or name a directory on another disk with --data"
 	case errors.Is(err, journal.ErrReadOnly):
