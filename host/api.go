@@ -51,10 +51,12 @@ type Session struct {
 	Model       string
 	Config      []byte
 	Labels      map[string]string
-	// Limits bound each of its turns; zero fields are the host's.
-	Limits  abi.Limits
-	Created time.Time
-	Updated time.Time
+	// Limits, Deadline and CallTimeout bound each of its turns; what is zero is the
+	// host's.
+	Limits                abi.Limits
+	Deadline, CallTimeout time.Duration
+	Created               time.Time
+	Updated               time.Time
 
 	// Parent and ForkSeq name the record a forked session grew from.
 	Parent  abi.SessionID
@@ -89,6 +91,9 @@ type CreateRequest struct {
 	Labels  map[string]string
 	// Limits bound each turn; a zero field is the host's, none may be above it.
 	Limits abi.Limits
+	// Deadline and CallTimeout bound the time of each turn that names none of its
+	// own; 0 means the host's.
+	Deadline, CallTimeout time.Duration
 }
 
 // ExecRequest asks for one turn.

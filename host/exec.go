@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +110,7 @@ func (x *execution) open(ctx context.Context, req ExecRequest) error {
 	if err != nil {
 		return err
 	}
-	x.head, x.sum, x.fence = r.Head, r.sum, r.Head.Fence+1
+	x.head, x.sum, x.fence, x.session = r.Head, r.sum, r.Head.Fence+1, r.meta
 	if req.Expect != nil && *req.Expect != r.Head.Seq {
 		return fmt.Errorf("session %s: %w: it is at seq %d, not %d", r.UID, ErrConflict, r.Head.Seq, *req.Expect)
 	}
@@ -331,17 +332,11 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	if req.Abandon && x.recovers {
 		return x.abandon(ctx, req)
 	}
-	deadline := req.Deadline
-	if deadline == 0 {
-		deadline = x.host.cfg.Deadline
-	}
+	deadline := cmp.Or(req.Deadline, x.session.Deadline, x.host.cfg.Deadline)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(x.host.ctx, func() { cancel(ErrClosed) })()
-	x.calls = req.CallTimeout
-	if x.calls == 0 {
-		x.calls = x.host.cfg.CallTimeout
-	}
+	x.calls = cmp.Or(req.CallTimeout, x.session.CallTimeout, x.host.cfg.CallTimeout)
 	x.watch = newStopwatch(deadline, func() { cancel(errDeadline) })
 	defer x.watch.pause()
 
@@ -453,7 +448,7 @@ func (x *execution) abandon(ctx context.Context, req ExecRequest) (Execution, er
 	}
 	next := &execution{
 		host: x.host, uid: x.uid, module: x.module, stream: x.stream, cancel: x.cancel, done: x.done,
-		head: r.Head, sum: r.sum, fence: x.fence,
+		head: r.Head, sum: r.sum, fence: x.fence, session: r.meta,
 	}
 	if err := next.begin(r, req); err != nil {
 		return Execution{}, err

@@ -20,6 +20,7 @@ import (
 type execution struct {
 	host     *Host
 	uid      abi.SessionID
+	session  meta
 	module   *module
 	base     *journal.Image // nil where the runtime has no images
 	machine  *turn.Machine

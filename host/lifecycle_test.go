@@ -167,6 +167,44 @@ func TestDeadlineCountsNoCalls(t *testing.T) {
 	}
 }
 
+// What a session was made with bounds its turns, unless a request says otherwise;
+// its forks have it too.
+func TestSessionTimes(t *testing.T) {
+	r := newRig(t)
+	r.models["echo"] = newGate()
+	r.open()
+	s, err := r.Create(t.Context(), host.CreateRequest{
+		Harness: harness(t, "steps"), Deadline: 20 * time.Millisecond, CallTimeout: 10 * time.Millisecond,
+	})
+	if err != nil || s.Deadline != 20*time.Millisecond || s.CallTimeout != 10*time.Millisecond {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	passed := func(uid abi.SessionID, deadline time.Duration, want string) {
+		t.Helper()
+		e, err := r.Exec(t.Context(), host.ExecRequest{Session: uid, Inputs: say("loop"), Deadline: deadline})
+		if err != nil || e.Reason != abi.ReasonDeadline || !strings.Contains(e.Err.Description, want) {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
+	passed(s.UID, 0, "20ms")
+	passed(s.UID, 30*time.Millisecond, "30ms")
+	child := fork(t, r, host.ForkRequest{Session: s.UID})[0]
+	passed(child.UID, 0, "20ms")
+	slow := host.ExecRequest{Session: s.UID, Inputs: say("model a"), Deadline: time.Minute}
+	if _, err := r.Exec(t.Context(), slow); err != nil {
+		t.Error(err)
+	}
+	if failed := r.callFailure(s.UID); failed == nil || !strings.Contains(failed.Description, "10ms") {
+		t.Errorf("recorded %+v", failed)
+	}
+	for _, bad := range []host.CreateRequest{{Deadline: -1}, {CallTimeout: -1}} {
+		bad.Harness = harness(t, "steps")
+		if _, err := r.Create(t.Context(), bad); !errors.Is(err, host.ErrInvalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
 // A call that takes too long fails, is recorded so, and the turn goes on.
 func TestCallTimeout(t *testing.T) {
 	r := newRig(t)
@@ -185,16 +223,21 @@ func TestCallTimeout(t *testing.T) {
 	if err != nil || e.State == "" {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	var failed *abi.Error
-	for _, rec := range r.records(s.UID) {
-		if rec.Event.Error != nil {
-			failed = rec.Event.Error
-		}
-	}
+	failed := r.callFailure(s.UID)
 	if failed == nil || failed.Code != abi.CodeDeadlineExceeded || !strings.Contains(failed.Description, "10ms") {
 		t.Errorf("recorded %+v; put out %q", failed, out)
 	}
 	r.verify(s.UID)
+}
+
+// callFailure is the newest recorded failure of a call.
+func (r *rig) callFailure(uid abi.SessionID) (failed *abi.Error) {
+	for _, rec := range r.records(uid) {
+		if rec.Event.Error != nil {
+			failed = rec.Event.Error
+		}
+	}
+	return failed
 }
 
 func (r *rig) records(uid abi.SessionID) []host.Record {

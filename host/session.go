@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/agentcell/agentcell/journal"
@@ -28,6 +29,8 @@ type meta struct {
 	Config      []byte            `json:"config,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Limits      abi.Limits        `json:"limits,omitzero"`
+	Deadline    time.Duration     `json:"deadline,omitempty"` // in nanoseconds, like the next
+	CallTimeout time.Duration     `json:"call_timeout,omitempty"`
 }
 
 // summary is what the host keeps beside a session's head, so that nothing need
@@ -102,6 +105,7 @@ func (h *Host) state(r row, running bool) Session {
 		Harness: r.meta.Harness, Module: r.meta.Module, Runtime: r.meta.Runtime,
 		HoldsMemory: r.meta.HoldsMemory, Model: r.meta.Model, Config: r.meta.Config,
 		Labels: r.meta.Labels, Limits: r.meta.Limits,
+		Deadline: r.meta.Deadline, CallTimeout: r.meta.CallTimeout,
 		Created: r.Created, Updated: r.sum.Updated.Time,
 		Parent: r.Parent, ForkSeq: r.At,
 		Reason: r.sum.Reason, Execution: r.sum.Execution, Turns: r.sum.Turns,
@@ -181,6 +185,9 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 	if err := errors.Join(checkConfig(req.Config), checkLabels(req.Labels), h.checkLimits(req.Limits)); err != nil {
 		return Session{}, err
 	}
+	if req.Deadline < 0 || req.CallTimeout < 0 {
+		return Session{}, fmt.Errorf("%w: deadline %s, call time-out %s", ErrInvalid, req.Deadline, req.CallTimeout)
+	}
 	if req.Model != "" {
 		if err := h.knowsModel(req.Model); err != nil {
 			return Session{}, err
@@ -200,6 +207,7 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 	m := meta{
 		Harness: req.Harness.Name, Module: digest, Runtime: mod.runtime.Capabilities().Runtime,
 		HoldsMemory: mod.desc.Harness.HoldsMemory(), Model: req.Model, Config: req.Config, Labels: req.Labels, Limits: req.Limits,
+		Deadline: req.Deadline, CallTimeout: req.CallTimeout,
 	}
 	if mod.golden != nil {
 		m.GoldenRoot = mod.golden.Root()

@@ -43,6 +43,11 @@ func (a *app) turn(ctx context.Context, h *edge.Host, files turnFlags, run func(
 	return nil
 }
 
+// resume recovers the open turn of a session.
+func (a *app) resume(ctx context.Context, h *edge.Host, uid abi.SessionID, observe func(host.Update)) (host.Execution, error) {
+	return h.Exec(ctx, host.ExecRequest{Session: uid, CallTimeout: a.callTimeout, Observe: observe})
+}
+
 // awaitingError is a turn that is parked: it has not ended, and nothing is held
 // for it.
 type awaitingError struct {

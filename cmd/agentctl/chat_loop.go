@@ -151,7 +151,7 @@ func sayable(text string) string {
 func (c *chat) resume(ctx context.Context) error { return c.turn(ctx, c.goOn) }
 
 func (c *chat) goOn(ctx context.Context) (host.Execution, error) {
-	return c.host.Resume(ctx, c.session.UID, c.view.update)
+	return c.app.resume(ctx, c.host, c.session.UID, c.view.update)
 }
 
 // turn runs a turn. A person is asked for what it waits for, and then it goes on.

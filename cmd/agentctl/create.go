@@ -28,7 +28,8 @@ be there any more.
 
 A --limit bounds what each turn of the session may take: memory, output (of a turn) and
 request (the largest) in bytes or with KiB, MiB or GiB; fuel in units; depth in call
-frames; effects in calls. What is not named is as agentctl has it, which is also the most.`,
+frames; effects in calls. What is not named is as agentctl has it, which is also the most.
+--deadline and --call-timeout bound the time of each turn that names none of its own.`,
 		Example: `  agentctl create
   agentctl create --harness chat --name tutor --config '{"system":"be brief"}'
   agentctl create --name guest --label team=search --limit memory=64MiB --limit effects=50`,
@@ -40,11 +41,14 @@ frames; effects in calls. What is not named is as agentctl has it, which is also
 	}
 	opts.add(cmd)
 	opts.addFrom(cmd)
+	f := cmd.Flags()
+	f.Var(duration(&opts.deadline), "deadline", "fail each turn after this `TIME`, calls not counted (default 10m)")
+	f.Var(duration(&opts.callTimeout), "call-timeout", "let each call of a model or tool take this `TIME` (default 10m)")
 	return cmd
 }
 
 func runCreate(ctx context.Context, a *app, opts createOptions) error {
-	if err := opts.check(opts.given, "model", "config"); err != nil {
+	if err := opts.check(opts.given, "model", "config", "deadline", "call-timeout"); err != nil {
 		return err
 	}
 	done := func(_ *edge.Host, s host.Session) error {

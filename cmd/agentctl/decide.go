@@ -206,5 +206,5 @@ func (a *app) settled(ctx context.Context, h *edge.Host, before, after host.Sess
 		a.note("recorded; %s goes on with the turn", a.agentctl("resume"))
 		return nil
 	}
-	return a.turn(ctx, h, files, func() (host.Execution, error) { return h.Resume(ctx, after.UID, a.update) })
+	return a.turn(ctx, h, files, func() (host.Execution, error) { return a.resume(ctx, h, after.UID, a.update) })
 }

@@ -138,7 +138,7 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 		return err // before a session is made for them
 	}
 	a.waits = opts.wait
-	req := host.ExecRequest{Inputs: inputs, Deadline: opts.deadline, Abandon: opts.abandon, Wait: opts.wait, Observe: a.update}
+	req := host.ExecRequest{Inputs: inputs, Deadline: opts.deadline, CallTimeout: a.callTimeout, Abandon: opts.abandon, Wait: opts.wait, Observe: a.update}
 	if opts.given("expect-seq") {
 		expect := abi.Seq(opts.expect)
 		req.Expect = &expect

@@ -138,7 +138,7 @@ func (a *app) runChildren(ctx context.Context, h *edge.Host, children []host.Ses
 	for range min(parallel, len(children)) {
 		wg.Go(func() {
 			for i := range next {
-				req := host.ExecRequest{Session: children[i].UID, Inputs: inputs[i%len(inputs)], Model: o.model, Deadline: o.deadline}
+				req := host.ExecRequest{Session: children[i].UID, Inputs: inputs[i%len(inputs)], Model: o.model, Deadline: o.deadline, CallTimeout: a.callTimeout}
 				if o.files.script != "" {
 					req.Model = scriptModel
 				}

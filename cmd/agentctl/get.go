@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -96,9 +97,19 @@ func sessionFacts(s host.Session) []fact {
 		{"model", s.Model},
 		{"config", string(s.Config)},
 		{"limits", limitsText(s.Limits)},
+		{"deadline", timeText(s.Deadline)},
+		{"timeout", timeText(s.CallTimeout)},
 		{"created", s.Created.UTC().Format(timeFormat)},
 		{"updated", s.Updated.UTC().Format(timeFormat)},
 	}
+}
+
+// timeText is a time that was set.
+func timeText(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
 }
 
 // computeText is what of a session is in memory, and whether by a person's wish.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,8 @@ type newSessionFlags struct {
 	config  string
 	labels  map[string]string
 	limits  abi.Limits
+	// Of create alone: other commands bound the time of their turn.
+	deadline, callTimeout time.Duration
 }
 
 func (n *newSessionFlags) add(cmd *cobra.Command) {
@@ -89,6 +92,6 @@ func (n *newSessionFlags) request(ctx context.Context, a *app) (host.CreateReque
 	}
 	return host.CreateRequest{
 		Project: a.project, Name: n.name, Harness: harness, Model: n.model, Config: config,
-		Labels: n.labels, Limits: n.limits,
+		Labels: n.labels, Limits: n.limits, Deadline: n.deadline, CallTimeout: n.callTimeout,
 	}, nil
 }

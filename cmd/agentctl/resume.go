@@ -61,6 +61,6 @@ func runResume(ctx context.Context, a *app, opts resumeOptions) error {
 		if s.Suspended {
 			return a.wake(ctx, h, s)
 		}
-		return a.turn(ctx, h, opts.files, func() (host.Execution, error) { return h.Resume(ctx, s.UID, a.update) })
+		return a.turn(ctx, h, opts.files, func() (host.Execution, error) { return a.resume(ctx, h, s.UID, a.update) })
 	})
 }
