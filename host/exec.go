@@ -154,8 +154,8 @@ func checkExec(req ExecRequest) error {
 	if err := CheckInputs(req.Inputs); err != nil {
 		return err
 	}
-	if req.Deadline < 0 || req.CallTimeout < 0 {
-		return fmt.Errorf("%w: deadline %s, call time-out %s", ErrInvalid, req.Deadline, req.CallTimeout)
+	if err := checkTimes(req.Deadline, req.CallTimeout); err != nil {
+		return err
 	}
 	if len(req.Key) > MaxKeyBytes || !utf8.ValidString(req.Key) {
 		return fmt.Errorf("%w: a key has at most %d bytes of UTF-8", ErrInvalid, MaxKeyBytes)

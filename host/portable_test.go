@@ -450,6 +450,8 @@ func TestI8_PortableMixed(t *testing.T) {
 		"parent without seq":     {child.claim(func(s *portable.Session) { s.At = 0 }), portable.ErrInvalid},
 		"fork beyond the head":   {child.claim(func(s *portable.Session) { s.At = 1000 }), portable.ErrInvalid},
 		"metadata":               {a.claim(func(s *portable.Session) { s.Meta = []byte(`{"config":7}`) }), portable.ErrInvalid},
+		"a label":                {a.claim(func(s *portable.Session) { s.Meta = []byte(`{"labels":{"a=b":""}}`) }), portable.ErrInvalid},
+		"a time":                 {a.claim(func(s *portable.Session) { s.Meta = []byte(`{"deadline":-1}`) }), portable.ErrInvalid},
 		"another's metadata":     {a.claim(func(s *portable.Session) { s.Meta = stateless.session.Meta }), portable.ErrMixed},
 		"no module":              {a.without(0), portable.ErrInvalid},
 		"nothing":                {content{session: r0(a.session)}, portable.ErrMixed},

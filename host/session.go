@@ -182,11 +182,8 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 			return Session{}, err
 		}
 	}
-	if err := errors.Join(checkConfig(req.Config), checkLabels(req.Labels), h.checkLimits(req.Limits)); err != nil {
+	if err := errors.Join(checkConfig(req.Config), checkLabels(req.Labels), h.checkLimits(req.Limits), checkTimes(req.Deadline, req.CallTimeout)); err != nil {
 		return Session{}, err
-	}
-	if req.Deadline < 0 || req.CallTimeout < 0 {
-		return Session{}, fmt.Errorf("%w: deadline %s, call time-out %s", ErrInvalid, req.Deadline, req.CallTimeout)
 	}
 	if req.Model != "" {
 		if err := h.knowsModel(req.Model); err != nil {
@@ -289,6 +286,13 @@ func (h *Host) checkLimits(l abi.Limits) error {
 	return nil
 }
 
+func checkTimes(deadline, call time.Duration) error {
+	if deadline < 0 || call < 0 {
+		return fmt.Errorf("%w: deadline %s, call time-out %s", ErrInvalid, deadline, call)
+	}
+	return nil
+}
+
 // limits are those of a turn of the session: its own where it has some, but never
 // more than this host gives.
 func (h *Host) limits(m meta) abi.Limits {
@@ -302,9 +306,9 @@ func (h *Host) limits(m meta) abi.Limits {
 	return l
 }
 
-// smaller is own, or most where own is zero or above it.
+// smaller is own, or most where own is above it or no bound.
 func smaller[T ~int32 | ~int64](own, most T) T {
-	if own == 0 {
+	if own <= 0 { // below only in what was imported
 		return most
 	}
 	return min(own, most)
