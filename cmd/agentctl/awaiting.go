@@ -24,6 +24,22 @@ func (t *turnFlags) add(cmd *cobra.Command, a *app) {
 	f.Var(duration(&a.callTimeout), "call-timeout", "let a call of a model or tool take this `TIME` (default 10m)")
 }
 
+// check refuses a model beside a script, for which model was asked.
+func (t turnFlags) check(model string) error {
+	if t.script != "" && model != "" && model != scriptModel {
+		return usagef("--script is a model of its own; leave --model or --script out")
+	}
+	return nil
+}
+
+// model is the model of a turn for which model was asked.
+func (t turnFlags) model(model string) string {
+	if t.script != "" {
+		return scriptModel
+	}
+	return model
+}
+
 // turn runs one turn and reports how it ended, or what it waits for.
 func (a *app) turn(ctx context.Context, h *edge.Host, files turnFlags, run func() (host.Execution, error)) error {
 	a.turning.Store(true)

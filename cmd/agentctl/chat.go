@@ -76,20 +76,14 @@ func (o *chatOptions) check() error {
 			return usagef("--%s is for a new session; leave it or the session out", flag)
 		}
 	}
-	if o.files.script != "" && o.model != "" && o.model != scriptModel {
-		return usagef("--script is a model of its own; leave --model or --script out")
-	}
-	return nil
+	return o.files.check(o.model)
 }
 
 func runChat(ctx context.Context, a *app, opts chatOptions) error {
 	if err := opts.check(); err != nil {
 		return err
 	}
-	c := &chat{app: a, files: opts.files}
-	if opts.files.script != "" {
-		c.model = scriptModel
-	}
+	c := &chat{app: a, files: opts.files, model: opts.files.model("")}
 	if opts.session == "" {
 		return chatNew(ctx, c, opts)
 	}

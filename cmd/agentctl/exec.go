@@ -117,10 +117,8 @@ func (o *execOptions) check() error {
 		return usagef("--deadline is %v; want a time above 0, such as 30s", o.deadline)
 	case o.expect < 0:
 		return usagef("bad seq %d for --expect-seq: want 0 or more", o.expect)
-	case o.files.script != "" && o.model != "" && o.model != scriptModel:
-		return usagef("--script is a model of its own; leave --model or --script out")
 	}
-	return nil
+	return o.files.check(o.model)
 }
 
 func runExec(ctx context.Context, a *app, opts execOptions) error {
@@ -143,10 +141,7 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 		expect := abi.Seq(opts.expect)
 		req.Expect = &expect
 	}
-	if opts.files.script != "" {
-		req.Model = scriptModel
-	}
-	req.Key = opts.key
+	req.Model, req.Key = opts.files.model(""), opts.key
 	if opts.session == "" && opts.from == "" {
 		return opts.make(ctx, a, opts.files.script, func(h *edge.Host, s host.Session) error {
 			return a.firstTurn(ctx, h, s, opts.files, req)

@@ -46,8 +46,9 @@ func (o *fanOutFlags) read(ctx context.Context, a *app, given func(string) bool)
 		return nil, usagef("--run is one input for all children, --inputs one for each; leave one of them out")
 	case given("parallel") && o.parallel < 1:
 		return nil, usagef("--parallel is %d; want 1 or more", o.parallel)
-	case o.files.script != "" && o.model != "" && o.model != scriptModel:
-		return nil, usagef("--script is a model of its own; leave --model or --script out")
+	}
+	if err := o.files.check(o.model); err != nil {
+		return nil, err
 	}
 	if !given("run") && !given("inputs") {
 		for _, flag := range []string{"parallel", "model", "deadline", "script", "tools", "call-timeout"} {
@@ -138,11 +139,10 @@ func (a *app) runChildren(ctx context.Context, h *edge.Host, children []host.Ses
 	for range min(parallel, len(children)) {
 		wg.Go(func() {
 			for i := range next {
-				req := host.ExecRequest{Session: children[i].UID, Inputs: inputs[i%len(inputs)], Model: o.model, Deadline: o.deadline, CallTimeout: a.callTimeout}
-				if o.files.script != "" {
-					req.Model = scriptModel
-				}
-				f.turn(ctx, f.rows[i], req)
+				f.turn(ctx, f.rows[i], host.ExecRequest{
+					Session: children[i].UID, Inputs: inputs[i%len(inputs)], Model: o.files.model(o.model),
+					Deadline: o.deadline, CallTimeout: a.callTimeout,
+				})
 			}
 		})
 	}
