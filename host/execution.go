@@ -241,11 +241,8 @@ func (x *execution) commit(last []turn.Staged, image *journal.Image, closing fun
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err != nil {
-		if errors.Is(err, journal.ErrConflict) || errors.Is(err, journal.ErrFenced) {
-			err = fmt.Errorf("%w: %w", ErrConflict, err)
-		}
-		x.err = err
-		return err
+		x.err = asConflict(err)
+		return x.err
 	}
 	end := records[len(records)-1]
 	x.head = journal.Head{Seq: end.Seq, Hash: end.Hash, Fence: end.Fence}

@@ -2,10 +2,8 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -101,31 +99,18 @@ func (h *Host) rest(ctx context.Context, uid abi.SessionID, kind abi.LifecycleKi
 	case r.sum.Suspended == suspend:
 		return h.state(r, false), nil
 	}
-	e := &abi.Event{
-		Kind: abi.EventLifecycle, Time: later(o.x.now(), r.sum.Updated), SchemaVersion: abi.SchemaVersion,
-		Lifecycle: &abi.Lifecycle{Kind: kind},
-	}
-	encoded, err := abi.EncodeEvent(e)
+	e := &abi.Event{Kind: abi.EventLifecycle, Lifecycle: &abi.Lifecycle{Kind: kind}}
+	err = o.record(ctx, e, nil, func(s *summary) { s.Suspended, s.Closed = suspend, r.Head.Seq+1 })
 	if err != nil {
 		return Session{}, err
 	}
-	sum := r.sum
-	sum.Updated, sum.Suspended, sum.Closed = e.Time, suspend, r.Head.Seq+1
-	_, err = h.journal.Append(ctx, uid, journal.Append{
-		Head: r.Head, Fence: r.Head.Fence + 1, Events: [][]byte{encoded}, Summary: mustJSON(sum),
-	})
-	if errors.Is(err, journal.ErrConflict) || errors.Is(err, journal.ErrFenced) {
-		err = fmt.Errorf("%w: %w", ErrConflict, err)
-	}
-	if err != nil {
-		return Session{}, err
-	}
-	h.watches.committed(uid)
+	said := "session woken"
 	if suspend {
+		said = "session suspended"
 		h.warm.drop(warmKey{r.meta.Module, r.sum.Root})
 		h.images.drop(r.sum.Root)
 	}
-	h.log.Info("session "+map[bool]string{true: "suspended", false: "woken"}[suspend], "session", uid)
+	h.log.Info(said, "session", uid)
 	return h.sessionNow(uid)
 }
 

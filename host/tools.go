@@ -264,7 +264,7 @@ func (h *Host) signal(ctx context.Context, uid abi.SessionID, name string, paylo
 	return o.append(ctx, i, blobs, &abi.Event{Kind: abi.EventSignal, Cell: cell})
 }
 
-// outsider appends to an open turn from outside of it, while nobody runs it.
+// outsider appends to a session from outside of its turns, while nobody runs one.
 type outsider struct {
 	x *execution
 	r row
@@ -311,30 +311,49 @@ func (o *outsider) find(id string, of func(Waiting) bool) (int, error) {
 // append records what settles the i-th thing that the turn waits for.
 func (o *outsider) append(ctx context.Context, i int, blobs [][]byte, e *abi.Event) (Session, error) {
 	h, r := o.x.host, o.r
-	e.ExecutionID, e.SchemaVersion = r.sum.Execution, abi.SchemaVersion
-	e.Time = later(o.x.now(), r.sum.Updated)
+	e.ExecutionID = r.sum.Execution
+	err := o.record(ctx, e, blobs, func(s *summary) {
+		s.Waiting = slices.Clone(s.Waiting)
+		s.Waiting[i].Settled = true
+	})
+	if err != nil {
+		return Session{}, err
+	}
+	h.log.Info("turn can go on", "session", r.UID, "call", r.sum.Waiting[i].CallID)
+	return h.sessionNow(r.UID)
+}
+
+// record appends an event, with which the session's summary changes.
+func (o *outsider) record(ctx context.Context, e *abi.Event, blobs [][]byte, change func(*summary)) error {
+	h, r := o.x.host, o.r
+	e.SchemaVersion, e.Time = abi.SchemaVersion, later(o.x.now(), r.sum.Updated)
 	encoded, body, err := abi.EncodeRecord(e)
 	if err != nil {
-		return Session{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if body != nil {
 		blobs = append(blobs, body)
 	}
-	r.sum.Updated = e.Time
-	r.sum.Waiting = slices.Clone(r.sum.Waiting)
-	r.sum.Waiting[i].Settled = true
+	sum := r.sum
+	sum.Updated = e.Time
+	change(&sum)
 	_, err = h.journal.Append(ctx, r.UID, journal.Append{
-		Head: r.Head, Fence: r.Head.Fence + 1, Events: [][]byte{encoded}, Blobs: blobs, Summary: mustJSON(r.sum),
+		Head: r.Head, Fence: r.Head.Fence + 1, Events: [][]byte{encoded}, Blobs: blobs, Summary: mustJSON(sum),
 	})
-	if errors.Is(err, journal.ErrConflict) || errors.Is(err, journal.ErrFenced) {
-		err = fmt.Errorf("%w: %w", ErrConflict, err)
-	}
 	if err != nil {
-		return Session{}, err
+		return asConflict(err)
 	}
 	h.watches.committed(r.UID)
-	h.log.Info("turn can go on", "session", r.UID, "call", r.sum.Waiting[i].CallID)
-	return h.sessionNow(r.UID)
+	return nil
+}
+
+// asConflict marks an append that another writer was faster than with the host's
+// sentinel.
+func asConflict(err error) error {
+	if errors.Is(err, journal.ErrConflict) || errors.Is(err, journal.ErrFenced) {
+		return fmt.Errorf("%w: %w", ErrConflict, err)
+	}
+	return err
 }
 
 // sessionNow reads a session while it is claimed for something else than a turn.
