@@ -69,17 +69,17 @@ func (h *Host) exec(ctx context.Context, req ExecRequest) (Execution, error) {
 
 // hold runs a turn of the session that x has.
 func (h *Host) hold(ctx context.Context, x *execution, req ExecRequest) (Execution, error) {
+	r, err := h.row(req.Session)
+	if err != nil {
+		return Execution{}, err
+	}
 	if req.Key != "" {
-		r, err := h.row(req.Session)
-		if err != nil {
-			return Execution{}, err
-		}
 		end, over, err := x.repeat(r, &req)
 		if over || err != nil {
 			return end, err
 		}
 	}
-	err := x.open(ctx, req)
+	err = x.open(ctx, r, req)
 	if errors.Is(err, errParked) {
 		// Nothing it waits for is there: nothing is run, nothing written.
 		return Execution{ID: x.sum.Execution, Waiting: x.sum.Waiting}, nil
@@ -104,12 +104,8 @@ func (h *Host) Resume(ctx context.Context, uid abi.SessionID, observe func(Updat
 }
 
 // open brings the session to the point where its turn can run.
-func (x *execution) open(ctx context.Context, req ExecRequest) error {
+func (x *execution) open(ctx context.Context, r row, req ExecRequest) (err error) {
 	h := x.host
-	r, err := h.row(req.Session)
-	if err != nil {
-		return err
-	}
 	x.head, x.sum, x.fence, x.session = r.Head, r.sum, r.Head.Fence+1, r.meta
 	if req.Expect != nil && *req.Expect != r.Head.Seq {
 		return fmt.Errorf("session %s: %w: it is at seq %d, not %d", r.UID, ErrConflict, r.Head.Seq, *req.Expect)

@@ -50,7 +50,11 @@ func (h *Host) cancel(ctx context.Context, uid abi.SessionID) (Execution, error)
 	}
 	defer h.release(x)
 	req := ExecRequest{Session: uid, Abandon: true}
-	if err := x.open(ctx, req); err != nil {
+	r, err := h.row(uid)
+	if err != nil {
+		return Execution{}, err
+	}
+	if err := x.open(ctx, r, req); err != nil {
 		return Execution{}, err
 	}
 	end, err := x.run(ctx, req)

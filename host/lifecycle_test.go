@@ -560,7 +560,9 @@ func TestIdempotencyKey_Crash(t *testing.T) {
 			r := newRig(t).open()
 			s := r.create("steps")
 			r.exec(s.UID, "output before")
-			req := host.ExecRequest{Session: s.UID, Inputs: say("model x; output done"), Key: "k"}
+			// It also asks for what only held before it ran.
+			head := mustGet(t, r, s.UID).Head.Seq
+			req := host.ExecRequest{Session: s.UID, Inputs: say("model x; output done"), Key: "k", Expect: &head}
 			r.SetFault(func(p string) error {
 				if p == point {
 					return died
@@ -593,9 +595,29 @@ func TestIdempotencyKey_Crash(t *testing.T) {
 			r.verify(s.UID)
 		})
 	}
-	// A parked one is shown as it waits.
+	// A request that gave up another turn takes its own one up, and does not give
+	// it up too.
 	r := newRig(t).open()
 	s := r.create("steps")
+	if e, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: say("wait never")}); err != nil || len(e.Waiting) != 1 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	over := host.ExecRequest{Session: s.UID, Inputs: say("model x; output done"), Key: "k", Abandon: true}
+	r.SetFault(func(p string) error {
+		if p == "answered" {
+			return died
+		}
+		return nil
+	})
+	if _, err := r.Exec(t.Context(), over); !errors.Is(err, died) {
+		t.Fatal(err)
+	}
+	r.SetFault(nil)
+	if e, err := r.Exec(t.Context(), over); err != nil || e.State != abi.StateCompleted {
+		t.Errorf("%+v, %v", e, err)
+	}
+	// A parked one is shown as it waits.
+	s = r.create("steps")
 	req := host.ExecRequest{Session: s.UID, Inputs: say("wait go"), Key: "k"}
 	for range 2 {
 		if e, err := r.Exec(t.Context(), req); err != nil || len(e.Waiting) != 1 {

@@ -35,7 +35,8 @@ func (x *execution) repeat(r row, req *ExecRequest) (end Execution, over bool, e
 		return end, false, fmt.Errorf("key %q: %w", req.Key, err)
 	}
 	if r.sum.Open == seq {
-		req.Inputs, req.Key = nil, ""
+		// What it asked of the session before its turn held when that began.
+		req.Inputs, req.Key, req.Expect, req.Abandon = nil, "", nil, false
 		return end, false, nil
 	}
 	h.log.Info("turn repeated", "session", r.UID, "execution", start.ExecutionID)
