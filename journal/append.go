@@ -14,7 +14,7 @@ import (
 // synced (I6); the last one is the new head. Appends of many sessions share
 // one commit.
 //
-// It wraps ErrNotFound, ErrFenced or ErrConflict (I7), ErrTooLarge, ErrFull,
+// It wraps ErrNotFound, ErrFenced or ErrConflict (I7), ErrSpent, ErrTooLarge, ErrFull,
 // ErrPoisoned or ErrClosed; after all but ErrPoisoned nothing was written. An append
 // that the writer has taken is not taken back: ctx only bounds the wait before
 // that, so that the error of ctx, too, means that nothing was written. After
@@ -30,6 +30,9 @@ func (j *Journal) Append(ctx context.Context, uid abi.SessionID, a Append) ([]Re
 }
 
 func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Record, error) {
+	if len(a.Events) == 0 && len(a.Charges) == 0 {
+		return nil, errors.New("no events")
+	}
 	records, puts, err := chain(uid, a.Head, a.Fence, a.Events)
 	if err != nil {
 		return nil, err
@@ -40,10 +43,15 @@ func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Re
 		}
 		puts = append(puts, Entry{markKey(uid, m.Name), binary.BigEndian.AppendUint64(nil, uint64(m.Seq))})
 	}
-	last := records[len(records)-1]
-	head := Head{Seq: last.Seq, Hash: last.Hash, Fence: a.Fence}
+	if err := checkCharges(a.Charges); err != nil {
+		return nil, err
+	}
+	head := Head{Seq: a.Head.Seq, Hash: a.Head.Hash, Fence: a.Fence}
+	if n := len(records); n > 0 {
+		head.Seq, head.Hash = records[n-1].Seq, records[n-1].Hash
+	}
 	jb := &job{
-		size: entriesSize(puts) + headRowSize(uid, a.Summary),
+		size: entriesSize(puts) + headRowSize(uid, a.Summary) + len(a.Charges)*(entryOverhead+maxUID+accountSize),
 		stage: func(st *stage) error {
 			now, err := st.head(uid)
 			switch {
@@ -53,6 +61,9 @@ func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Re
 				return fmt.Errorf("%w: its fence is %d, the append's %d", ErrFenced, now.Fence, a.Fence)
 			case a.Head.Seq != now.Seq || a.Head.Hash != now.Hash:
 				return fmt.Errorf("%w: it is at seq %d, the append extends seq %d", ErrConflict, now.Seq, a.Head.Seq)
+			}
+			if err := st.charge(a.Charges); err != nil {
+				return err
 			}
 			for _, e := range puts {
 				st.batch.Put(e)
@@ -83,9 +94,6 @@ func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Re
 
 // chain makes the records of events that extend head, and their entries.
 func chain(uid abi.SessionID, head Head, fence abi.Fence, events [][]byte) ([]Record, []Entry, error) {
-	if len(events) == 0 {
-		return nil, nil, fmt.Errorf("no events")
-	}
 	records := make([]Record, 0, len(events))
 	puts := make([]Entry, 0, len(events)+1)
 	for i, event := range events {

@@ -168,7 +168,7 @@ func (c *collector) commit(keys [][]byte, puts []Entry, check func(*stage, [][]b
 // sessions takes deleted sessions away that nobody needs, and records of others how
 // far they are kept: what is above that goes next.
 func (c *collector) sessions() error {
-	for portion := range slices.Chunk(c.deleted, (c.rows+3)/4) {
+	for portion := range slices.Chunk(c.deleted, (c.rows+4)/5) {
 		err := c.alone(func() error {
 			view := c.j.view()
 			defer view.Close()
@@ -179,7 +179,7 @@ func (c *collector) sessions() error {
 				n := c.need[uid]
 				if n == nil {
 					gone++
-					keys = append(keys, metaKey(uid), headKey(uid), deletedKey(uid))
+					keys = append(keys, metaKey(uid), headKey(uid), deletedKey(uid), accountKey(uid))
 					continue
 				}
 				s, _, err := session(view, uid)

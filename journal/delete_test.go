@@ -283,8 +283,8 @@ func TestImport_OfADeletedFork(t *testing.T) {
 	})
 }
 
-// A store of version 1 is read as it is, and is one of version 2, which older
-// programs refuse, from the first delete on.
+// A store of version 1 is read as it is, and is one of the newest version, which
+// older programs refuse, from the first delete on.
 func TestFormat_Version1(t *testing.T) {
 	store := newMemory()
 	j := journalOn(t, keepOpen{store})
@@ -310,8 +310,8 @@ func TestFormat_Version1(t *testing.T) {
 		t.Errorf("version %d after an append, want 1", v)
 	}
 	remove(t, j, "s")
-	if v := version(); v != 2 {
-		t.Errorf("version %d after a delete, want 2", v)
+	if v := version(); v != formatVersion {
+		t.Errorf("version %d after a delete, want %d", v, formatVersion)
 	}
 }
 

@@ -119,7 +119,8 @@ type Append struct {
 	// below the session's with ErrFenced (I7). Head.Fence is not compared.
 	Head  Head
 	Fence abi.Fence
-	// Events are encoded events (abi.EncodeEvent), in order; at least one.
+	// Events are encoded events (abi.EncodeEvent), in order; at least one, but with
+	// Charges, of which none are needed.
 	Events [][]byte
 	// Blobs are stored with the records, or ahead of them, once each.
 	Blobs [][]byte
@@ -129,6 +130,9 @@ type Append struct {
 	Summary []byte
 	// Marks are names for records of the session, new or old, kept with it.
 	Marks []Mark
+	// Charges are made with the append, or refuse it with ErrSpent. Each account is
+	// charged once.
+	Charges []Charge
 }
 
 // Mark is a name that a session's owner gives to one of its records. A fork

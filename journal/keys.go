@@ -22,6 +22,7 @@ const (
 	kindRef     = 'a' // a len(kind) kind name -> digest and note; nothing if removed
 	kindRecord  = 'r' // r uid 0 seq -> fence, hash, line
 	kindMark    = 'k' // k uid 0 name -> seq
+	kindAccount = 'q' // q uid -> limits and counters
 	kindBlob    = 'b' // b digest chunk -> bytes; chunk 0 has the length in front
 )
 
@@ -92,6 +93,8 @@ func markKey(uid abi.SessionID, name string) []byte {
 	k = append(append(k, kindMark), uid...)
 	return append(append(k, 0), name...)
 }
+
+func accountKey(uid abi.SessionID) []byte { return append([]byte{kindAccount}, uid...) }
 
 func blobKey(d abi.Digest, chunk uint32) []byte {
 	k := append(make([]byte, 0, 1+len(d)+4), kindBlob)

@@ -15,10 +15,10 @@ import (
 	"weak"
 )
 
-// formatVersion is the version of the keys and rows that this code writes. A store
-// of version 1 becomes one of version 2 when a session is deleted there, which
-// version 1 did not know; nothing else differs.
-const formatVersion = 2
+// formatVersion is the version of the keys and rows that this code writes. An older
+// store becomes one of it with the first thing that the older version did not know:
+// deleted sessions (version 1), accounts (1 and 2). Nothing else differs.
+const formatVersion = 3
 
 // Journal is one store and the rules that hold in it. It is safe for concurrent
 // use; each append is refused or atomic, and durable when it returns.

@@ -16,15 +16,32 @@ import (
 // what it stored, durable, or wraps ErrExists if the uid, or the name in the
 // project, is taken.
 func (j *Journal) Create(ctx context.Context, s Session) (Session, error) {
+	return j.create(ctx, s, nil)
+}
+
+// CreateWithAccount is Create, and makes the session's account with these limits in
+// the same commit.
+func (j *Journal) CreateWithAccount(ctx context.Context, s Session, limit []int64) (Session, error) {
+	return j.create(ctx, s, &Account{Limit: slices.Clone(limit)})
+}
+
+func (j *Journal) create(ctx context.Context, s Session, account *Account) (Session, error) {
 	s.Created = abi.NewTime(s.Created).Time
 	s.Parent, s.At, s.Head = "", 0, Head{}
 	err := s.check()
+	size := s.rowsSize(nil)
+	if account != nil {
+		err = errors.Join(err, checkLimit(account.Limit))
+		size += entryOverhead + maxUID + accountSize
+	}
 	if err == nil {
-		jb := &job{
-			size:  s.rowsSize(nil),
-			stage: func(st *stage) error { return st.create(nil, s) },
-		}
-		err = j.writer.do(ctx, jb)
+		err = j.writer.do(ctx, &job{size: size, stage: func(st *stage) error {
+			err := st.create(nil, s)
+			if err == nil && account != nil {
+				st.setAccount(s.UID, *account)
+			}
+			return err
+		}})
 	}
 	if err != nil {
 		return Session{}, fmt.Errorf("create session %q: %w", s.UID, err)

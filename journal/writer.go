@@ -316,6 +316,8 @@ type stage struct {
 	heads map[abi.SessionID]Head // heads of the batch
 	added map[string]bool        // keys that the batch adds
 	gone  map[abi.SessionID]bool // sessions that the batch deletes
+	// accounts are those that the batch changes, as it leaves them; nil if none.
+	accounts map[abi.SessionID]Account
 }
 
 func newStage(store Storage, known map[abi.SessionID]Head) *stage {
