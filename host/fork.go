@@ -106,27 +106,6 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 	return sessions, nil
 }
 
-// needImage sees to it that the image of a closed point is stored. An imported
-// session comes with that of its head alone; the others are reached by running
-// its turns again.
-func (h *Host) needImage(ctx context.Context, r row, at abi.Seq, root abi.Digest) error {
-	if !r.meta.HoldsMemory || root == r.meta.GoldenRoot {
-		return nil
-	}
-	if _, err := h.journal.LoadImage(root); !errors.Is(err, journal.ErrNotFound) {
-		return err
-	}
-	c := checker{host: h, row: r, out: new(Verification)}
-	c.row.Head.Seq = at
-	if err := c.reexecute(ctx); err != nil {
-		return fmt.Errorf("image of seq %d: %w", at, err)
-	}
-	if got := c.image.Root(); got != root {
-		return fmt.Errorf("image of seq %d: %w: its root is %s, the turns reach %s", at, ErrDivergence, root.Short(), got.Short())
-	}
-	return h.journal.SaveImage(ctx, c.image)
-}
-
 // takenName is ErrExists with the first of the names that the project has.
 func (h *Host) takenName(project string, names []string) error {
 	for _, name := range names {

@@ -1,0 +1,312 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agentcell/agentcell/host/turn"
+	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// point is a state between the turns of a session's record.
+type point struct {
+	// at is the record behind which it is, 0 before the first one.
+	at abi.Seq
+	// root is that of the image the next turn begins from.
+	root abi.Digest
+	// turns and modelCalls had ended there.
+	turns, modelCalls int64
+}
+
+// beginning is where the first turn of a session's record begins.
+func beginning(r row) point { return point{root: r.meta.GoldenRoot} }
+
+// rerun runs the recorded turns of a session again, one after the other, in one
+// incarnation as long as that lives. What leaves the turns is compared with the
+// record, which also answers it: nothing outside the journal is asked (I1). It reads
+// committed records only, so the session may run meanwhile.
+type rerun struct {
+	host   *Host
+	row    row
+	module *module
+	last   abi.Seq // of the record, as far as it is looked at
+
+	// here is how far it has come, and image what the next turn begins from, nil
+	// where the runtime has no images.
+	here  point
+	image *journal.Image
+
+	inc runtimes.Incarnation // nil: to be made from image
+}
+
+// rerun makes one that goes from a point, whose image is golden or stored, to the
+// record last. The caller closes it.
+func (h *Host) rerun(ctx context.Context, r row, from point, last abi.Seq) (*rerun, error) {
+	m, err := h.sessionModule(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	again := &rerun{host: h, row: r, module: m, last: last, here: from}
+	if again.image, err = h.loadImage(m, from.root); err != nil {
+		return nil, err
+	}
+	return again, nil
+}
+
+// close ends the incarnation.
+func (r *rerun) close(ctx context.Context) {
+	if r.inc == nil {
+		return
+	}
+	if err := r.inc.Stop(context.WithoutCancel(ctx)); err != nil {
+		r.host.log.Warn("stop incarnation", "session", r.row.UID, "error", err)
+	}
+	r.inc = nil
+}
+
+// outline is what must be known of a turn before it is run: where it stands, and
+// how it ended if it did.
+type outline struct {
+	start, last abi.Seq
+	end         *abi.Event // nil: it is open, and its record a prefix
+	modelCalls  int64
+}
+
+// next finds the next turn; ok is false if there is none. Bodies are not read, and
+// nothing is kept.
+func (r *rerun) next() (o outline, ok bool, err error) {
+	from := r.here.at + 1
+	if from > r.last {
+		return o, false, nil
+	}
+	for rec, err := range r.host.journal.Read(r.row.UID, from, r.last) {
+		if err != nil {
+			return o, false, err
+		}
+		e, err := lineEvent(rec)
+		if err != nil {
+			return o, false, fmt.Errorf("seq %d: %w", rec.Seq, err)
+		}
+		if o.start == 0 && e.Kind == abi.EventLifecycle {
+			continue // a fork inside a turn is part of how that turn went on
+		}
+		if o.start == 0 {
+			o.start = rec.Seq
+		}
+		o.last = rec.Seq
+		switch e.Kind {
+		case abi.EventModelCall:
+			o.modelCalls++
+		case abi.EventEnd:
+			if o.end = e; e.Cell == nil || e.End == nil {
+				return o, false, fmt.Errorf("seq %d: incomplete %s: %w", rec.Seq, e.Kind, journal.ErrCorrupt)
+			}
+			return o, true, nil
+		}
+	}
+	return o, o.start != 0, nil
+}
+
+// lineEvent is the event of a record as it stands in its line, without its body.
+func lineEvent(r journal.Record) (*abi.Event, error) {
+	encoded, _, _, err := journal.ParseLine(r.Line)
+	if err != nil {
+		return nil, err
+	}
+	return abi.DecodeEvent(encoded)
+}
+
+// pass goes behind a turn, whether it was run or not.
+func (r *rerun) pass(o outline) {
+	r.here.at = o.last
+	r.here.modelCalls += o.modelCalls
+	if o.end != nil {
+		r.here.turns++
+	}
+}
+
+// proof is what running a turn again has shown.
+type proof int
+
+const (
+	proofNone   proof = iota // its runtime cannot run a turn again
+	proofPrefix              // it matched as far as it had to
+	proofWhole               // it reached the recorded end and root
+)
+
+// turn runs the turn that next has found, and goes behind it.
+func (r *rerun) turn(ctx context.Context, o outline) (proof, error) {
+	t, err := r.host.readTurn(r.row.UID, o.start, o.last)
+	if err != nil {
+		return proofNone, asDivergence(err)
+	}
+	before := r.here
+	r.pass(o)
+	if !r.module.runtime.Capabilities().Reexecutable || r.image == nil {
+		return proofNone, nil
+	}
+	if !r.module.desc.Harness.HoldsMemory() {
+		r.image = r.module.golden
+	}
+	start := t.start.Event
+	if got := r.image.Root(); got != start.Cell.BaseRoot {
+		return proofNone, asDivergence(&turn.Divergence{
+			Seq: t.start.Seq, Want: start.Cell.BaseRoot, Got: got,
+			What: "the turn's base root is not the root that was reached",
+		})
+	}
+	if err := r.fits(t.start); err != nil {
+		return proofNone, err
+	}
+	done, err := r.run(ctx, t, o, before)
+	switch {
+	case err != nil:
+		r.close(ctx)
+		return proofNone, err
+	case done:
+		return proofWhole, nil
+	default:
+		return proofPrefix, nil
+	}
+}
+
+// fits reports whether the module at hand is what ran the turn that opened with
+// start.
+func (r *rerun) fits(start turn.Recorded) error {
+	had, has := start.Event.Cell, r.module
+	if had.Rewriter != has.desc.Rewriter || had.Module != has.code.Digest {
+		return fmt.Errorf("seq %d: the turn ran module %s under rewriter %d, this host has module %s under rewriter %d: %w",
+			start.Seq, had.Module.Short(), had.Rewriter, has.code.Digest.Short(), has.desc.Rewriter, ErrPlacement)
+	}
+	return nil
+}
+
+// run runs a turn on its record. It reports whether the recorded end was
+// reached; a turn that was cut short only has to match as far as it goes.
+func (r *rerun) run(ctx context.Context, t recordedTurn, o outline, before point) (bool, error) {
+	start := t.start.Event
+	whole := o.end != nil && o.end.Cell.Class == abi.ClassDeterministic
+	p := &checkPort{host: r.host, uid: r.row.UID, last: historyEnd(t.start.Seq), prefix: !whole}
+	p.machine = turn.New(turn.Opening{
+		Execution: start.ExecutionID, Time: t.opened, Start: t.response,
+		Model: start.Cell.Model, Tools: byName(t.grants), Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
+		Turn: before.turns, ModelCalls: before.modelCalls,
+	}, turn.Check, t.rest)
+	// Only what was recorded has to match, not how the run would go on.
+	if matched, err := p.matched(); matched || err != nil {
+		return false, err
+	}
+	out, err := r.drive(ctx, t, p)
+	switch {
+	case errors.Is(err, turn.ErrRecordEnds) && !whole:
+		r.close(ctx)
+		return false, nil
+	case errors.Is(err, turn.ErrRecordEnds):
+		return false, fmt.Errorf("seq %d: %w", t.start.Seq, err)
+	case err != nil:
+		return false, asDivergence(err)
+	case !whole:
+		next, err := p.machine.Front()
+		if err != nil {
+			return false, err
+		}
+		return false, asDivergence(&turn.Divergence{
+			Seq: next.Seq, Want: abi.DigestOf(next.Encoded),
+			What: fmt.Sprintf("the run ended (%s) before it asked for this", out.Reason),
+		})
+	case out.Reason.Class() == abi.ClassExternal:
+		why := string(out.Reason)
+		if out.Err != nil {
+			why += ": " + out.Err.Description
+		}
+		return false, fmt.Errorf("seq %d: this host cannot run the turn to its end: %s", t.start.Seq, why)
+	}
+	return true, r.arrive(ctx, p, start, out)
+}
+
+// drive gives the turn to an incarnation, for as long as a turn of the session may
+// take here.
+func (r *rerun) drive(ctx context.Context, t recordedTurn, p *checkPort) (runtimes.Outcome, error) {
+	deadline := max(cmp.Or(r.row.meta.Deadline, r.host.cfg.Deadline), r.host.cfg.Deadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, deadline, fmt.Errorf("seq %d: running the turn again took longer than %s: %w",
+		t.start.Seq, deadline.Round(time.Millisecond), context.DeadlineExceeded))
+	defer cancel()
+	if r.inc == nil {
+		var err error
+		if r.inc, err = r.module.incarnate(ctx, r.host, r.image); err != nil {
+			return runtimes.Outcome{}, err
+		}
+	}
+	start := t.start.Event
+	spec := runtimes.Turn{
+		Execution: start.ExecutionID, Start: start.Time.Time, Limits: *start.Cell.Limits, Cloned: start.Cell.Cloned,
+	}
+	copy(spec.Seed[:], firstSeed(p.machine, start.Cell.Seed))
+	return r.inc.Run(ctx, spec, p)
+}
+
+// arrive compares the end of a turn with the recorded one, and takes up what it has
+// led to.
+func (r *rerun) arrive(ctx context.Context, p *checkPort, start *abi.Event, out runtimes.Outcome) error {
+	end := turn.End{Reason: out.Reason, Err: out.Err, Fuel: out.Fuel}
+	var reached *journal.Image
+	if out.Reason == abi.ReasonCompleted {
+		var err error
+		if reached, err = r.host.snapshot(ctx, r.inc, r.image); err != nil {
+			return err
+		}
+		end.Root = reached.Root()
+	}
+	if _, err := p.machine.Finish(end, start.Time); err != nil {
+		return asDivergence(err)
+	}
+	if reached == nil || !r.module.desc.Harness.HoldsMemory() {
+		r.close(ctx)
+	}
+	if reached != nil {
+		r.image, r.here.root = reached, reached.Root()
+	}
+	return nil
+}
+
+// checkPort serves a turn from its record and nothing else (I1).
+type checkPort struct {
+	host    *Host
+	uid     abi.SessionID
+	machine *turn.Machine
+	last    abi.Seq // newest record before the turn
+	prefix  bool    // the run has matched where its record ends
+}
+
+var _ runtimes.Port = (*checkPort)(nil)
+
+// matched reports whether the run has matched all that it had to.
+func (p *checkPort) matched() (bool, error) {
+	next, err := p.machine.Front()
+	return p.prefix && next == nil, err
+}
+
+// Call serves one outward call of the harness.
+func (p *checkPort) Call(ctx context.Context, op abi.Op, request []byte) (runtimes.Response, error) {
+	ready, err := p.machine.Call(op, request, abi.Time{})
+	if err != nil {
+		return runtimes.Response{}, err
+	}
+	matched, err := p.matched()
+	switch {
+	case err != nil:
+		return runtimes.Response{}, err
+	case matched:
+		return runtimes.Response{}, turn.ErrRecordEnds
+	case ready.History != nil:
+		return p.host.history(ctx, p.uid, p.last, ready.History)
+	case ready.Reply == nil:
+		return runtimes.Response{}, fmt.Errorf("the turn machine asks for an effect in a check")
+	}
+	return response(ready.Reply), nil
+}
