@@ -1,7 +1,9 @@
 package host
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,7 +20,8 @@ import (
 // none is.
 //
 // A point in the opening of a turn is ErrMidTurn, one behind the head ErrNotFound, a
-// session that has never run ErrConflict, a name that is taken ErrExists.
+// session that has never run ErrConflict, a name that is taken ErrExists. What the
+// Sessions it returns have alike, such as labels, they share.
 func (h *Host) Fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 	children, err := h.fork(ctx, req)
 	if err != nil {
@@ -59,28 +62,17 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 		sum.Closed = at + 1
 	}
 	encodedMeta, encodedSum := mustJSON(childMeta), mustJSON(sum)
+	births := make([]birth, req.Count)
+	if err := h.bear(births); err != nil {
+		return nil, err
+	}
+	events, err := forkEvents(parent.UID, at, now, births)
+	if err != nil {
+		return nil, err
+	}
 	children := make([]journal.ForkChild, req.Count)
 	for i := range children {
-		uid, err := h.newSessionID()
-		if err != nil {
-			return nil, err
-		}
-		seed := make([]byte, 32)
-		if err := h.random(seed); err != nil {
-			return nil, err
-		}
-		event, err := abi.EncodeEvent(&abi.Event{
-			Kind: abi.EventLifecycle, Time: now, SchemaVersion: abi.SchemaVersion,
-			Lifecycle: &abi.Lifecycle{
-				Kind:   abi.LifecycleFork,
-				Detail: fmt.Sprintf("%s@%d", parent.UID, at),
-			},
-			Cell: &abi.Cell{UID: uid, Parent: parent.UID, At: at, Seed: seed},
-		})
-		if err != nil {
-			return nil, err
-		}
-		children[i] = journal.ForkChild{UID: uid, Meta: encodedMeta, Event: event, Summary: encodedSum}
+		children[i] = journal.ForkChild{UID: births[i].uid, Meta: encodedMeta, Event: events[i], Summary: encodedSum}
 		if len(req.Names) > 0 {
 			children[i].Name = req.Names[i]
 		}
@@ -92,18 +84,71 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 	if err != nil {
 		return nil, err
 	}
+	child, err := decodeRow(stored[0])
+	if err != nil {
+		return nil, err
+	}
 	sessions := make([]Session, len(stored))
 	for i, s := range stored {
-		r, err := decodeRow(s)
-		if err != nil {
-			return nil, err
-		}
-		sessions[i] = h.show(r)
-		h.arm(s.UID, r.sum.Waiting)
+		child.Session = s
+		sessions[i] = h.show(child)
+		h.arm(s.UID, child.sum.Waiting)
 		h.watches.committed(s.UID)
 	}
 	h.log.Info("session forked", "session", parent.UID, "at", at, "children", len(sessions))
 	return sessions, nil
+}
+
+// birth is what a child has that its siblings have not.
+type birth struct {
+	uid  abi.SessionID
+	seed [32]byte
+}
+
+// bear fills births with what is random in them.
+func (h *Host) bear(births []birth) error {
+	const id, each = 12, 12 + 32
+	random := make([]byte, len(births)*each)
+	if err := h.random(random); err != nil {
+		return err
+	}
+	for i := range births {
+		b := random[i*each:][:each]
+		births[i] = birth{uid: abi.NewSessionID([id]byte(b)), seed: [32]byte(b[id:])}
+	}
+	return nil
+}
+
+// forkEvents are the encoded FORK records of children. The first is encoded; the
+// others are like it but for what each has of its own, which stands in one place.
+func forkEvents(parent abi.SessionID, at abi.Seq, now abi.Time, births []birth) ([][]byte, error) {
+	first, err := abi.EncodeEvent(&abi.Event{
+		Kind: abi.EventLifecycle, Time: now, SchemaVersion: abi.SchemaVersion,
+		Lifecycle: &abi.Lifecycle{
+			Kind:   abi.LifecycleFork,
+			Detail: fmt.Sprintf("%s@%d", parent, at),
+		},
+		Cell: &abi.Cell{UID: births[0].uid, Parent: parent, At: at, Seed: births[0].seed[:]},
+	})
+	if err != nil {
+		return nil, err
+	}
+	before, after, ok := bytes.Cut(first, births[0].encoded())
+	if !ok {
+		return nil, fmt.Errorf("a fork's record without the child's uid and seed: %s", first)
+	}
+	events := make([][]byte, len(births))
+	for i, b := range births {
+		events[i] = slices.Concat(before, b.encoded(), after)
+	}
+	return events, nil
+}
+
+// encoded is b as it stands in its record.
+func (b *birth) encoded() []byte {
+	own := base64.StdEncoding.AppendEncode([]byte(`"seed":"`), b.seed[:])
+	own = append(own, `","uid":"`...)
+	return append(append(own, b.uid...), '"')
 }
 
 // takenName is ErrExists with the first of the names that the project has.

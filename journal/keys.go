@@ -126,7 +126,8 @@ const metaVersion = 1
 
 // encodeMeta is the meta row of s, whose ancestors' records are segs.
 func encodeMeta(s Session, segs []segment) []byte {
-	b := append(make([]byte, 0, 64+len(s.Meta)), metaVersion)
+	room := 64 + len(s.Project) + len(s.Name) + len(s.Parent) + len(s.Meta) + 40*len(segs)
+	b := append(make([]byte, 0, room), metaVersion)
 	b = appendString(b, s.Project)
 	b = appendString(b, s.Name)
 	b = binary.BigEndian.AppendUint64(b, uint64(s.Created.UnixMicro()))

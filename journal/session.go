@@ -67,10 +67,15 @@ func (s *Session) rowsSize(segs []segment) int {
 // create puts the rows of new sessions, whose ancestors' records are segs, or
 // refuses them all.
 func (st *stage) create(segs []segment, sessions ...Session) error {
-	var rows []Entry
-	fresh := make(map[string]bool)
-	for _, s := range sessions {
+	rows := make([]Entry, 0, 3*len(sessions))
+	fresh := make(map[string]bool, 2*len(sessions))
+	for i := range sessions {
+		s := &sessions[i]
 		for _, e := range s.rows(segs) {
+			rows = append(rows, e)
+			if e.Key[0] == kindCreated {
+				continue // there if, and only if, the session is
+			}
 			free, err := st.absent(e.Key)
 			if err != nil {
 				return err
@@ -79,11 +84,14 @@ func (st *stage) create(segs []segment, sessions ...Session) error {
 				return s.taken(e.Key[0])
 			}
 			fresh[string(e.Key)] = true
-			rows = append(rows, e)
 		}
 	}
 	for _, e := range rows {
-		st.add(e)
+		if fresh[string(e.Key)] {
+			st.add(e)
+		} else {
+			st.batch.Put(e)
+		}
 	}
 	for _, s := range sessions {
 		st.heads[s.UID] = s.Head
