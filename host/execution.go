@@ -398,7 +398,7 @@ const maxAnswerBytes = 8 << 20
 // perform makes a model call. A failure of the provider is an answer; an error
 // means that the turn is over.
 func (x *execution) perform(ctx context.Context, effect *turn.Effect) (turn.Answer, error) {
-	provider := x.host.cfg.Models[effect.Call.Model]
+	provider := x.host.cfg.provider(effect.Call.Model)
 	if provider == nil {
 		err := x.host.knowsModel(effect.Call.Model)
 		return turn.Answer{Err: &abi.Error{Code: abi.CodeNotFound, Description: err.Error()}}, nil

@@ -87,9 +87,11 @@ type Config struct {
 	// Runtimes are tried in order; the first that can honour a harness's needs
 	// gets it.
 	Runtimes []runtimes.Runtime
-	// Models are the providers by model name. DefaultModel serves a turn that
-	// names none; it must be in Models.
+	// Models are the providers by model name. Routes, if set, is asked for a name
+	// that is not among them. DefaultModel serves a turn that names none; one of the
+	// two must have it.
 	Models       map[string]model.Provider
+	Routes       model.Router
 	DefaultModel string
 	// Tools are what a turn may call through the host, by name; each turn is
 	// granted all of them as they are when it opens.
@@ -136,6 +138,14 @@ type Config struct {
 	Random io.Reader
 }
 
+// provider is what serves the named model, nil if nothing does.
+func (c *Config) provider(name string) model.Provider {
+	if p := c.Models[name]; p != nil || c.Routes == nil {
+		return p
+	}
+	return c.Routes.Route(name)
+}
+
 // Host runs sessions. It is safe for concurrent use; one session runs one turn
 // at a time.
 type Host struct {
@@ -175,7 +185,7 @@ func New(cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("new host: %w: no journal", ErrInvalid)
 	case len(cfg.Runtimes) == 0:
 		return nil, fmt.Errorf("new host: %w: no runtime", ErrInvalid)
-	case cfg.Models[cfg.DefaultModel] == nil:
+	case cfg.provider(cfg.DefaultModel) == nil:
 		return nil, fmt.Errorf("new host: %w: the default model %q has no provider", ErrInvalid, cfg.DefaultModel)
 	}
 	if cfg.MaxTurns < 0 || cfg.MaxQueue < 0 || cfg.RecoverParallel < 0 || cfg.CallTimeout < 0 || cfg.Deadline < 0 {

@@ -452,13 +452,12 @@ func distance(a, b string) int {
 
 // knowsModel refuses a model without provider, naming those there are.
 func (h *Host) knowsModel(name string) error {
-	if h.cfg.Models[name] != nil {
+	if h.cfg.provider(name) != nil {
 		return nil
 	}
-	names := make([]string, 0, len(h.cfg.Models))
-	for n := range h.cfg.Models {
-		names = append(names, n)
+	names := slices.Sorted(maps.Keys(h.cfg.Models))
+	if h.cfg.Routes != nil {
+		names = append(names, h.cfg.Routes.Names()...)
 	}
-	slices.Sort(names)
 	return fmt.Errorf("model %q: %w: this host has %s", name, ErrNotFound, strings.Join(names, ", "))
 }

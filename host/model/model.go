@@ -36,6 +36,15 @@ type Provider interface {
 	Complete(ctx context.Context, req Request, deltas func(Delta)) (Result, error)
 }
 
+// Router finds providers for names that nobody can list, such as those that match
+// a pattern. It is safe for concurrent use, and always has the same answer.
+type Router interface {
+	// Route is the provider of the named model, nil if there is none.
+	Route(name string) Provider
+	// Names are the names and patterns that it knows, for people to read.
+	Names() []string
+}
+
 // Request asks for one completion.
 type Request struct {
 	// Session is the session the call is made for.
