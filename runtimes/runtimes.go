@@ -4,8 +4,8 @@
 // ever sees the journal, and replay works the same for all of them.
 //
 // Runtimes differ by data (Capabilities), never by type switches. Abilities
-// beyond the core are optional interfaces found by assertion: Restorer and
-// Snapshotter.
+// beyond the core are optional interfaces found by assertion: Restorer,
+// Snapshotter and Mover.
 //
 // The package has interfaces, values and sentinels only. It imports sdk/abi and
 // never an implementation, the engine, the journal or the host.
@@ -101,6 +101,22 @@ type Snapshotter interface {
 	// Snapshot gives the incarnation's state. It may be called while Status is
 	// Ready; the pages are valid until the next Run or Stop.
 	Snapshot(ctx context.Context) (Image, error)
+}
+
+// Mover is an Incarnation whose harness can carry what it remembers into one of
+// another module. Both calls are given t but for its Execution and Cloned, reach no
+// Port, and are over as Run says; a harness that has no such ability ends with
+// abi.CodeUnimplemented. Where the runtime is Reexecutable, what comes of them is a
+// function of the module, the state before and the arguments.
+type Mover interface {
+	Incarnation
+	// Save asks the harness for what it remembers, in a form of its own of at most
+	// abi.MaxStateBytes, nil unless the Outcome is completed. The incarnation can
+	// only be stopped then.
+	Save(ctx context.Context, t Turn) ([]byte, Outcome, error)
+	// Load gives it to the harness of an incarnation that has just been created,
+	// which can then run turns and be snapshotted. It does not keep state.
+	Load(ctx context.Context, t Turn, state []byte) (Outcome, error)
 }
 
 // Port is how a harness reaches the world: one method for every import of the

@@ -134,12 +134,28 @@ func agentCloned() {
 	}
 }
 
-func describe() (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
+//go:wasmexport agent_save
+func agentSave() int32 {
+	state, err := SaveState(registered)
+	if err == nil {
+		if status, text := opReply.send(state); status != abi.StatusOK {
+			err = newError(abi.OpReply, status, text)
 		}
-	}()
+	}
+	return exit(err)
+}
+
+//go:wasmexport agent_load
+func agentLoad() int32 {
+	status, state := opStart.send(nil)
+	if status != abi.StatusOK {
+		return exit(newError(abi.OpStart, status, state))
+	}
+	return exit(LoadState(registered, state))
+}
+
+func describe() (err error) {
+	defer recovered(&err)
 	if registered == nil {
 		return ErrNoHarness
 	}

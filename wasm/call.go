@@ -74,6 +74,8 @@ const (
 	inDescribe              // agent_describe: reply and fail
 	inCloned                // agent_cloned: as the golden run
 	inTurn                  // agent_run: everything but reply
+	inSave                  // agent_save: reply, with the state, and fail
+	inLoad                  // agent_load: start, which gives the state, and fail
 )
 
 // call is the state of one call into a guest. It is the context that wazero
@@ -90,6 +92,7 @@ type call struct {
 	started bool       // start was answered
 	pending []byte     // what read has not read of the last response
 	reply   []byte     // of reply
+	state   []byte     // for agent_load
 	failure *abi.Error // of fail
 	log     logger
 

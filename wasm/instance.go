@@ -97,37 +97,51 @@ func (in *Instance) Run(ctx context.Context, t Turn, h Handler) (Outcome, error)
 
 // turn runs agent_run, and before it agent_cloned in a cell that was cloned.
 func (c *call) turn(cloned bool) (Outcome, error) {
-	if c.Err() != nil {
-		return Outcome{}, context.Cause(c)
-	}
-	if have, limit := c.cell.mem.size, c.limits.MemoryBytes; int64(have) > int64(limit) {
-		end := endedf(abi.ReasonLimit, abi.CodeResourceExhausted, "the image has %d bytes of memory; the limit is %d", have, limit)
-		return Outcome{Reason: end.reason, Err: &end.err}, nil
-	}
-	var result int32
-	var err error
-	if cloned {
+	err := c.fits()
+	if err == nil && cloned {
 		err = c.cloned()
 	}
 	if err == nil {
-		result, err = c.invoke(c.cell.function(exportRun))
+		var result int32
+		if result, err = c.invoke(c.cell.function(exportRun)); err == nil {
+			err = c.returned(exportRun, result)
+		}
 	}
+	return c.outcome(err)
+}
+
+// fits tells whether the call may begin.
+func (c *call) fits() error {
+	if c.Err() != nil {
+		return context.Cause(c)
+	}
+	if have, limit := c.cell.mem.size, c.limits.MemoryBytes; int64(have) > int64(limit) {
+		return endedf(abi.ReasonLimit, abi.CodeResourceExhausted, "the image has %d bytes of memory; the limit is %d", have, limit)
+	}
+	return nil
+}
+
+// returned is the end of a function that has returned result: none if that is 0.
+func (c *call) returned(name string, result int32) error {
+	switch {
+	case result == 0:
+		return nil
+	case c.failure != nil:
+		return &ended{abi.ReasonError, *c.failure}
+	}
+	return endedf(abi.ReasonError, abi.CodeUnknown, "%s returned %d", name, result)
+}
+
+// outcome is how a call has ended: with nothing, an *ended, or another error if it
+// was given up.
+func (c *call) outcome(err error) (Outcome, error) {
+	out := Outcome{Reason: abi.ReasonCompleted, Fuel: c.fuelUsed()}
 	var end *ended
 	switch {
 	case errors.As(err, &end):
+		out.Reason, out.Err = end.reason, &end.err
 	case err != nil:
 		return Outcome{}, err
-	case result != 0:
-		end = &ended{abi.ReasonError, abi.Error{Code: abi.CodeUnknown, Description: fmt.Sprintf("agent_run returned %d", result)}}
-		if c.failure != nil {
-			end.err = *c.failure
-		}
-	default:
-		end = &ended{reason: abi.ReasonCompleted}
-	}
-	out := Outcome{Reason: end.reason, Fuel: c.fuelUsed()}
-	if end.reason != abi.ReasonCompleted {
-		out.Err = &end.err
 	}
 	return out, c.log.flush(c)
 }

@@ -20,6 +20,8 @@ const (
 	exportDescribe   = "agent_describe"
 	exportRun        = "agent_run"
 	exportCloned     = "agent_cloned"
+	exportSave       = "agent_save"
+	exportLoad       = "agent_load"
 )
 
 // abiExport is an export that the ABI gives a meaning to.
@@ -36,8 +38,8 @@ func abiExports() []abiExport {
 		{exportRun, "i", true},
 		{exportInitialize, "", false},
 		{exportCloned, "", false},
-		{"agent_save", "i", false},
-		{"agent_load", "i", false},
+		{exportSave, "i", false},
+		{exportLoad, "i", false},
 	}
 }
 

@@ -24,8 +24,14 @@ func (c *call) answer(op abi.Op, ptr, n uint32) (abi.Status, []byte) {
 	if refusal := c.refuses(op); refusal != "" {
 		return abi.StatusRefused, []byte(refusal)
 	}
-	if int64(n) > int64(c.limits.RequestBytes) {
-		return abi.StatusLimit, fmt.Appendf(nil, "%s: a request of %d bytes; the limit is %d", op, n, c.limits.RequestBytes)
+	// The state that a harness saves is not a message: its form is its own.
+	state := op == abi.OpReply && c.phase == inSave
+	limit := int64(c.limits.RequestBytes)
+	if state {
+		limit = abi.MaxStateBytes
+	}
+	if int64(n) > limit {
+		return abi.StatusLimit, fmt.Appendf(nil, "%s: a request of %d bytes; the limit is %d", op, n, limit)
 	}
 	view, ok := c.cell.mem.view(ptr, n)
 	if !ok {
@@ -38,11 +44,11 @@ func (c *call) answer(op abi.Op, ptr, n uint32) (abi.Status, []byte) {
 		}
 		return abi.StatusOK, nil
 	}
-	if !utf8.Valid(view) {
+	if !state && !utf8.Valid(view) {
 		return abi.StatusInvalid, fmt.Appendf(nil, "%s: the request is not UTF-8", op)
 	}
 	// What leaves is a copy: no one else ever holds guest memory.
-	request := append([]byte(nil), view...)
+	request := append([]byte{}, view...)
 	switch op {
 	case abi.OpReply:
 		c.reply = request
@@ -50,6 +56,9 @@ func (c *call) answer(op abi.Op, ptr, n uint32) (abi.Status, []byte) {
 	case abi.OpFail:
 		c.failure = failure(request)
 		return abi.StatusOK, nil
+	}
+	if c.phase == inLoad { // start: nothing else comes here
+		return abi.StatusOK, c.state
 	}
 	resp := c.handle(op, request)
 	c.cell.clock.advanceTo(resp.Now)
@@ -67,8 +76,8 @@ func (c *call) refuses(op abi.Op) string {
 	switch op {
 	case abi.OpLog: // never a status that the guest can notice
 	case abi.OpReply:
-		if c.phase != inDescribe {
-			return "reply: only agent_describe replies"
+		if c.phase != inDescribe && c.phase != inSave {
+			return "reply: only agent_describe and agent_save reply"
 		}
 		if c.reply != nil {
 			return "reply: there was a reply already"
@@ -78,7 +87,7 @@ func (c *call) refuses(op abi.Op) string {
 			return "fail: no turn is running"
 		}
 	case abi.OpStart:
-		if c.phase != inTurn {
+		if c.phase != inTurn && c.phase != inLoad {
 			return "start: no turn is running"
 		}
 	default:

@@ -55,7 +55,7 @@ func TestS2_EveryExportIsBounded(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *Engine) {
 		e.golden.Fuel, e.golden.Depth, e.golden.MemoryBytes = 200_000, 100, 1<<20
 		for name, trick := range tricks {
-			for _, export := range []string{"start", exportInitialize, exportDescribe, exportRun, exportCloned} {
+			for _, export := range []string{"start", exportInitialize, exportDescribe, exportRun, exportCloned, exportSave, exportLoad} {
 				c, err := e.Load(t.Context(), name, trickster(export, trick.body).bytes())
 				if export == exportDescribe && err == nil {
 					_, err = c.Describe(t.Context())
@@ -69,7 +69,16 @@ func TestS2_EveryExportIsBounded(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				out, err := instantiate(t, c).Run(t.Context(), Turn{Limits: e.golden, Cloned: true}, &world{})
+				var out Outcome
+				in, turn := instantiate(t, c), Turn{Limits: e.golden, Cloned: true}
+				switch export {
+				case exportSave:
+					_, out, err = in.Save(t.Context(), turn)
+				case exportLoad:
+					out, err = in.Load(t.Context(), turn, []byte("a state"))
+				default:
+					out, err = in.Run(t.Context(), turn, &world{})
+				}
 				if err != nil || out.Reason != trick.reason || !strings.Contains(out.Err.Description, trick.text) {
 					t.Errorf("%s in %s: %+v, %v; want %s", name, export, out, err, trick.reason)
 				}

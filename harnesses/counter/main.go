@@ -1,6 +1,8 @@
 // Counter is a harness that holds memory: it sums the numbers it is given and
 // asks no model. Its state is an ordinary Go value on an ordinary heap; nothing in
-// it saves or loads anything, because the cell's memory is saved as it is.
+// a turn saves or loads anything, because the cell's memory is saved as it is. Save
+// and Load are there for agentctl upgrade, which carries a session over to
+// another build.
 //
 //	$ agentctl exec --harness counter --input '3 4'
 //	$ agentctl exec --session … --input total
@@ -19,7 +21,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -87,6 +91,35 @@ func (c *counter) answer(input string) (string, error) {
 	return fmt.Sprintf("added %d, total %d", c.total-before, c.total), nil
 }
 
+// saved is what one build of counter hands to another. A later one can tell by
+// Version what it is given.
+type saved struct {
+	Version int           `json:"version"`
+	Total   int64         `json:"total"`
+	Times   map[int64]int `json:"times"`
+}
+
+const savedVersion = 1
+
+// Save implements sdk.Portable.
+func (c *counter) Save() ([]byte, error) {
+	return json.Marshal(saved{Version: savedVersion, Total: c.total, Times: c.times})
+}
+
+// Load implements sdk.Portable.
+func (c *counter) Load(state []byte) error {
+	var s saved
+	if err := json.Unmarshal(state, &s); err != nil {
+		return fmt.Errorf("counter: the saved state: %w", err)
+	}
+	if s.Version != savedVersion {
+		return fmt.Errorf("counter: a saved state of version %d; this is version %d", s.Version, savedVersion)
+	}
+	c.total = s.Total
+	maps.Copy(c.times, s.Times)
+	return nil
+}
+
 func parse(word string) (int64, error) {
 	n, err := strconv.ParseInt(word, 10, 64)
 	if err != nil {
@@ -94,6 +127,8 @@ func parse(word string) (int64, error) {
 	}
 	return n, nil
 }
+
+var _ sdk.Portable = (*counter)(nil)
 
 func init() { sdk.Register(newCounter()) }
 

@@ -43,6 +43,28 @@ func TestCounter(t *testing.T) {
 	}
 }
 
+func TestCounterUpgrade(t *testing.T) {
+	host, old, fresh := new(sdktest.Host), newCounter(), newCounter()
+	if _, err := host.Run(t.Context(), old, "3 4 3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := host.Upgrade(old, fresh); err != nil {
+		t.Fatal(err)
+	}
+	outputs, err := host.Run(t.Context(), fresh, "3", "times 3")
+	if err != nil || outputs[0].Text() != "added 3, total 13" || outputs[1].Text() != "3" {
+		t.Errorf("%v, %v", outputs, err)
+	}
+	for state, want := range map[string]string{
+		`{"version":2}`: "a saved state of version 2; this is version 1",
+		`{"version":1`:  "the saved state: unexpected end",
+	} {
+		if err := newCounter().Load([]byte(state)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", state, err, want)
+		}
+	}
+}
+
 func TestCounterErrors(t *testing.T) {
 	tests := []struct{ input, err string }{
 		{"", "an empty input"},

@@ -65,3 +65,11 @@ func (c *counter) Run(ctx context.Context, t *sdk.Turn) error {
 	}
 	return nil
 }
+
+// Save and Load are those of an sdk.Portable.
+func (c *counter) Save() ([]byte, error) { return fmt.Appendf(nil, "{%d}", c.total), nil }
+
+func (c *counter) Load(state []byte) error {
+	_, err := fmt.Sscanf(string(state), "{%d}", &c.total)
+	return err
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"github.com/agentcell/agentcell/runtimes"
@@ -24,7 +25,7 @@ type incarnation struct {
 	status runtimes.Status
 }
 
-var _ runtimes.Incarnation = (*incarnation)(nil)
+var _ runtimes.Mover = (*incarnation)(nil)
 
 // Run drives one turn: the harness in a goroutine of its own, its calls in this
 // one. It returns when that goroutine has ended, so it never leaks one.
@@ -74,6 +75,43 @@ func (i *incarnation) Run(ctx context.Context, t runtimes.Turn, port runtimes.Po
 			return runtimes.Outcome{Reason: abi.ReasonCompleted}, nil
 		}
 	}
+}
+
+// Save implements runtimes.Mover.
+func (i *incarnation) Save(ctx context.Context, _ runtimes.Turn) (state []byte, out runtimes.Outcome, err error) {
+	out, err = i.carry(ctx, func() error {
+		saved, err := sdk.SaveState(i.harness)
+		if err == nil && len(saved) > abi.MaxStateBytes {
+			err = &abi.Error{Code: abi.CodeResourceExhausted, Description: fmt.Sprintf("a state of %d bytes; the limit is %d", len(saved), abi.MaxStateBytes)}
+		}
+		if err == nil {
+			state = append([]byte{}, saved...)
+		}
+		return err
+	})
+	return state, out, errors.Join(err, i.Stop(ctx))
+}
+
+// Load implements runtimes.Mover.
+func (i *incarnation) Load(ctx context.Context, _ runtimes.Turn, state []byte) (runtimes.Outcome, error) {
+	return i.carry(ctx, func() error { return sdk.LoadState(i.harness, slices.Clone(state)) })
+}
+
+// carry calls a harness that reaches nobody, and cannot be ended.
+func (i *incarnation) carry(ctx context.Context, do func() error) (runtimes.Outcome, error) {
+	if err := i.begin(); err != nil {
+		return runtimes.Outcome{}, err
+	}
+	next := runtimes.Stopped
+	defer func() { i.become(next) }()
+	if ctx.Err() != nil {
+		return runtimes.Outcome{}, context.Cause(ctx)
+	}
+	if err := do(); err != nil {
+		return runtimes.Outcome{Reason: abi.ReasonError, Err: sdk.Failure(err)}, nil
+	}
+	next = runtimes.Ready
+	return runtimes.Outcome{Reason: abi.ReasonCompleted}, nil
 }
 
 func (i *incarnation) begin() error {

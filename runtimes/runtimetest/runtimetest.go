@@ -29,8 +29,8 @@ type Fixture struct {
 	Runtime runtimes.Runtime
 	// Echo sends its last input to the model and holds no memory.
 	Echo runtimes.Module
-	// Counter adds up the numbers it is given, answers "added N, total M", and
-	// holds memory.
+	// Counter adds up the numbers it is given, answers "added N, total M", holds
+	// memory, and can save and load it in a form that has an end; Echo cannot.
 	Counter runtimes.Module
 	// Bad is what the runtime must refuse with ErrModule.
 	Bad runtimes.Module
@@ -64,6 +64,8 @@ func Run(t *testing.T, open Open) {
 		{"a snapshot is the whole state", testSnapshot},
 		{"a snapshot tells what changed", testChanged},
 		{"M3 clones of an image share nothing", testClones},
+		{"M2 what is saved is loaded", testMove},
+		{"what cannot be saved or loaded is told", testMoveFails},
 		{"close ends everything", testClose},
 	} {
 		t.Run(test.name, func(t *testing.T) {

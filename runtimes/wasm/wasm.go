@@ -21,6 +21,7 @@ var (
 	_ runtimes.Restorer    = (*Runtime)(nil)
 	_ runtimes.Incarnation = (*incarnation)(nil)
 	_ runtimes.Snapshotter = (*incarnation)(nil)
+	_ runtimes.Mover       = (*incarnation)(nil)
 )
 
 // Name is the name of this runtime.
@@ -106,8 +107,24 @@ type incarnation struct{ instance *engine.Instance }
 
 // Run implements runtimes.Incarnation.
 func (in *incarnation) Run(ctx context.Context, t runtimes.Turn, port runtimes.Port) (runtimes.Outcome, error) {
-	out, err := in.instance.Run(ctx, engine.Turn{Seed: t.Seed, Start: t.Start, Limits: t.Limits, Cloned: t.Cloned}, handler{port})
+	out, err := in.instance.Run(ctx, engineTurn(t), handler{port})
 	return runtimes.Outcome(out), spiError(err)
+}
+
+// Save implements runtimes.Mover.
+func (in *incarnation) Save(ctx context.Context, t runtimes.Turn) ([]byte, runtimes.Outcome, error) {
+	state, out, err := in.instance.Save(ctx, engineTurn(t))
+	return state, runtimes.Outcome(out), spiError(err)
+}
+
+// Load implements runtimes.Mover.
+func (in *incarnation) Load(ctx context.Context, t runtimes.Turn, state []byte) (runtimes.Outcome, error) {
+	out, err := in.instance.Load(ctx, engineTurn(t), state)
+	return runtimes.Outcome(out), spiError(err)
+}
+
+func engineTurn(t runtimes.Turn) engine.Turn {
+	return engine.Turn{Seed: t.Seed, Start: t.Start, Limits: t.Limits, Cloned: t.Cloned}
 }
 
 // Snapshot implements runtimes.Snapshotter.

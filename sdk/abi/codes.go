@@ -100,6 +100,7 @@ const (
 	CodeResourceExhausted  ErrorCode = 8
 	CodeFailedPrecondition ErrorCode = 9
 	CodeAborted            ErrorCode = 10
+	CodeUnimplemented      ErrorCode = 12
 	CodeInternal           ErrorCode = 13
 	CodeUnavailable        ErrorCode = 14
 )

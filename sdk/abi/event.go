@@ -115,7 +115,7 @@ type ExecutionStart struct {
 // Cell holds every field that is ours (Event field 1000). Which ones a record
 // carries stands in docs/journal.md.
 type Cell struct {
-	// CREATE, FORK.
+	// CREATE, FORK; Harness, GoldenRoot and ABI also in UPGRADE.
 	UID        SessionID `json:"uid,omitempty"`
 	Harness    string    `json:"harness,omitempty"`
 	GoldenRoot Digest    `json:"golden_root,omitzero"`
@@ -123,7 +123,15 @@ type Cell struct {
 	Parent     SessionID `json:"parent,omitempty"`
 	At         Seq       `json:"at,omitempty"`
 
-	// CREATE, EXECUTION_START.
+	// UPGRADE: the module that Module takes the place of, the seq of the CREATE or
+	// UPGRADE since which turns ran it, and the digest of the state that agent_save
+	// gave and agent_load took. The old root is BaseRoot, the new one Root; Seed,
+	// Limits and the record's time are those of both calls.
+	OldModule Digest `json:"old_module,omitzero"`
+	Since     Seq    `json:"since,omitempty"`
+	State     Digest `json:"state,omitzero"`
+
+	// CREATE, UPGRADE, EXECUTION_START.
 	Module   Digest `json:"module,omitzero"`
 	Rewriter int32  `json:"rewriter,omitempty"`
 

@@ -81,6 +81,10 @@ type HistoryRequest struct {
 	Reverse bool        `json:"reverse,omitempty"`
 }
 
+// MaxStateBytes bounds the portable state of a harness, which agent_save gives and
+// agent_load takes.
+const MaxStateBytes = 64 << 20
+
 // MaxHistoryPage is the largest page of history, MaxHistoryKinds the longest list
 // of kinds.
 const (

@@ -9,6 +9,8 @@
 // harness without memory should get a new value for each turn. Import the package
 // in tests only.
 //
+// Host.Upgrade carries it over to another build.
+//
 // What a session came to is compared with a file by Host.Golden.
 //
 // The package imports sdk and sdk/abi, and never a real host or a runtime.
@@ -237,10 +239,14 @@ func (t *turn) history(request abi.HistoryRequest) (any, error) {
 
 func (t *turn) record(e abi.Event) {
 	e.ExecutionID = t.execution
+	t.host.record(e)
+}
+
+func (s *Host) record(e abi.Event) {
 	e.SchemaVersion = abi.SchemaVersion
 	seq := abi.Seq(1)
-	if n := len(t.host.Records); n > 0 {
-		seq = t.host.Records[n-1].Seq + 1
+	if n := len(s.Records); n > 0 {
+		seq = s.Records[n-1].Seq + 1
 	}
-	t.host.Records = append(t.host.Records, abi.LogRecord{Seq: seq, Event: &e})
+	s.Records = append(s.Records, abi.LogRecord{Seq: seq, Event: &e})
 }
