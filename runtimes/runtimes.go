@@ -5,7 +5,7 @@
 //
 // Runtimes differ by data (Capabilities), never by type switches. Abilities
 // beyond the core are optional interfaces found by assertion: Restorer,
-// Snapshotter and Mover.
+// Snapshotter, Rester and Mover.
 //
 // The package has interfaces, values and sentinels only. It imports sdk/abi and
 // never an implementation, the engine, the journal or the host.
@@ -101,6 +101,21 @@ type Snapshotter interface {
 	// Snapshot gives the incarnation's state. It may be called while Status is
 	// Ready; the pages are valid until the next Run or Stop.
 	Snapshot(ctx context.Context) (Image, error)
+}
+
+// Rester is an Incarnation that can be kept between turns for a fraction of the
+// memory that one takes which is ready to run.
+type Rester interface {
+	Incarnation
+	// Rest lets go of all that the incarnation needs for running only, and tells how
+	// many bytes of memory it still holds. It may be called while Status is Ready,
+	// which it stays; Run and Snapshot work as before and take a little longer. Pages
+	// of a snapshot are not valid any more. After an error the incarnation can only
+	// be stopped.
+	Rest(ctx context.Context) (held uint64, err error)
+	// Wake undoes Rest, as Run does by itself: for those who want to know before
+	// Run whether the host has room. After ErrShortage it may be tried again.
+	Wake(ctx context.Context) error
 }
 
 // Mover is an Incarnation whose harness can carry what it remembers into one of

@@ -32,9 +32,10 @@ type flat struct {
 	err    error
 
 	// Guarded by flats.mu:
-	users int
-	gone  bool        // from flats.all; the last user frees it
-	timer *time.Timer // set while there are no users
+	users  int
+	rested int         // instances that rest on it
+	gone   bool        // from flats.all; the last user frees it
+	timer  *time.Timer // set while nobody uses it or rests on it
 }
 
 const (
@@ -208,6 +209,14 @@ func (s *flats) leave(f *flat) {
 	case s.bytes > s.module.engine.cfg.MaxFlatBytes:
 		s.remove(f)
 	default:
+		s.unused(f)
+	}
+}
+
+// unused lets time run for an image that has no users, unless an instance rests on
+// it. The caller holds mu.
+func (s *flats) unused(f *flat) {
+	if f.rested == 0 && f.timer == nil {
 		f.timer = time.AfterFunc(flatFor, func() { s.expire(f) })
 	}
 }

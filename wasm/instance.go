@@ -24,7 +24,8 @@ const (
 type Instance struct {
 	mu       sync.Mutex
 	status   Status
-	cell     *cell // nil when Stopped
+	cell     *cell   // nil when Stopped, and when rest is set
+	rest     *rested // set while a Ready instance has no cell
 	cancel   context.CancelCauseFunc
 	stopping bool
 	// turns counts the calls, so that a reader of pages can tell that its
@@ -39,8 +40,12 @@ func (in *Instance) enter(ctx context.Context, p phase, h Handler, t Turn) (*cal
 	if in.status != Ready {
 		return nil, fmt.Errorf("instance: %w", ErrStopped)
 	}
-	engine := in.cell.module.engine
+	engine := in.module().engine
 	if err := engine.enter(); err != nil {
+		return nil, err
+	}
+	if err := in.wake(); err != nil {
+		engine.leave()
 		return nil, err
 	}
 	in.cell.rebase()
@@ -160,18 +165,21 @@ func (c *call) cloned() error {
 
 // Snapshot gives the state of an instance that is Ready. Changed tells how it
 // differs from the state at the beginning of the last turn; the pages can be
-// read until the next Run or Stop.
+// read until the next Run, Rest or Stop.
 func (in *Instance) Snapshot() (Image, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.status != Ready {
 		return Image{}, fmt.Errorf("snapshot: instance: %w", ErrStopped)
 	}
-	engine := in.cell.module.engine
+	engine := in.module().engine
 	if err := engine.enter(); err != nil {
 		return Image{}, fmt.Errorf("snapshot: %w", err)
 	}
 	defer engine.leave()
+	if err := in.wake(); err != nil {
+		return Image{}, fmt.Errorf("snapshot: %w", err)
+	}
 	return in.cell.image(in.cell.compare(), &snapshotPages{in, in.turns}), nil
 }
 
@@ -185,7 +193,7 @@ type snapshotPages struct {
 func (s *snapshotPages) ReadPage(index uint32, dst []byte) error {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
-	if s.in.status != Ready || s.in.turns != s.turn {
+	if s.in.status != Ready || s.in.turns != s.turn || s.in.rest != nil {
 		return fmt.Errorf("read page %d: the snapshot is gone: %w", index, ErrStopped)
 	}
 	return pagesOf(s.in.cell.mem.bytes()).ReadPage(index, dst)
@@ -195,8 +203,8 @@ func (s *snapshotPages) ReadPage(index uint32, dst []byte) error {
 func (in *Instance) Status() Status {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.status == Ready && in.cell.module.engine.ctx.Err() != nil {
-		return Stopped // with its engine
+	if in.status == Ready && (in.module().engine.ctx.Err() != nil || in.rest != nil && in.rest.isGone()) {
+		return Stopped // with its engine, or with what it rests on
 	}
 	return in.status
 }
@@ -211,8 +219,12 @@ func (in *Instance) Stop() {
 		in.stopping = true
 		in.cancel(fmt.Errorf("instance: %w", ErrStopped))
 	case Ready:
-		cell := in.cell
-		in.status, in.cell = Stopped, nil
+		cell, rest := in.cell, in.rest
+		in.status, in.cell, in.rest = Stopped, nil, nil
+		if rest != nil {
+			rest.leave()
+			return
+		}
 		engine := cell.module.engine
 		if engine.enter() == nil { // else the engine has freed the cell
 			defer engine.leave()

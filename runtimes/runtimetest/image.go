@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"testing"
 
@@ -207,6 +208,61 @@ func testClones(t *testing.T, f *fixture) {
 		completed(t, x.in, byte(10+i), p)
 		if diff := cmp.Diff([]string{"start", "output assistant: " + x.want}, p.transcript()); diff != "" {
 			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+// testRest runs one session in an incarnation that rests between its turns, wakes by
+// itself or is woken, and again in one that does not.
+func testRest(t *testing.T, f *fixture) {
+	rests, ok := f.create(t, f.Counter).(runtimes.Rester)
+	if !ok {
+		t.Skip("incarnations do not implement Rester")
+	}
+	plain := f.create(t, f.Counter)
+	for i, input := range []string{"5", "7, 8", "total", "times 7"} {
+		a, b := newPort(input), newPort(input)
+		want := completed(t, plain, byte(i), a)
+		for range i {
+			if held, err := rests.Rest(t.Context()); err != nil || held == 0 {
+				t.Fatalf("it holds %d bytes: %v", held, err)
+			}
+		}
+		if i%2 == 1 {
+			if err := rests.Wake(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if rests.Status() != runtimes.Ready {
+			t.Errorf("turn %d, status %d", i, rests.Status())
+		}
+		got := completed(t, rests, byte(i), b)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("turn %d, outcome (-plain +rested):\n%s", i, diff)
+		}
+		if diff := cmp.Diff(a.calls, b.calls, cmp.AllowUnexported(call{})); diff != "" {
+			t.Errorf("turn %d, calls (-plain +rested):\n%s", i, diff)
+		}
+		if !f.Runtime.Capabilities().MemorySnapshot {
+			continue
+		}
+		live, rested := f.golden(t, f.Counter), f.golden(t, f.Counter)
+		live.apply(t, snapshotOf(t, plain))
+		rested.apply(t, snapshotOf(t, rests))
+		if diff := live.diff(rested); diff != "" {
+			t.Fatalf("turn %d, state (-plain +rested):\n%.2000s", i, diff)
+		}
+	}
+	if _, err := rests.Rest(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := rests.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := rests.Rest(t.Context())
+	for _, err := range []error{err, rests.Wake(t.Context())} {
+		if !errors.Is(err, runtimes.ErrStopped) {
+			t.Errorf("after stop: %v", err)
 		}
 	}
 }

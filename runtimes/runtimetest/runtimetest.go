@@ -64,6 +64,7 @@ func Run(t *testing.T, open Open) {
 		{"a snapshot is the whole state", testSnapshot},
 		{"a snapshot tells what changed", testChanged},
 		{"M3 clones of an image share nothing", testClones},
+		{"rest changes nothing", testRest},
 		{"M2 what is saved is loaded", testMove},
 		{"what cannot be saved or loaded is told", testMoveFails},
 		{"close ends everything", testClose},

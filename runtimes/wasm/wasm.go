@@ -21,6 +21,7 @@ var (
 	_ runtimes.Restorer    = (*Runtime)(nil)
 	_ runtimes.Incarnation = (*incarnation)(nil)
 	_ runtimes.Snapshotter = (*incarnation)(nil)
+	_ runtimes.Rester      = (*incarnation)(nil)
 	_ runtimes.Mover       = (*incarnation)(nil)
 )
 
@@ -132,6 +133,15 @@ func (in *incarnation) Snapshot(context.Context) (runtimes.Image, error) {
 	img, err := in.instance.Snapshot()
 	return spiImage(img), spiError(err)
 }
+
+// Rest implements runtimes.Rester.
+func (in *incarnation) Rest(context.Context) (uint64, error) {
+	held, err := in.instance.Rest()
+	return uint64(held), spiError(err)
+}
+
+// Wake implements runtimes.Rester.
+func (in *incarnation) Wake(context.Context) error { return spiError(in.instance.Wake()) }
 
 // Status implements runtimes.Incarnation.
 func (in *incarnation) Status() runtimes.Status {
