@@ -13,16 +13,16 @@ import (
 // Collected is what Collect has taken away.
 type Collected struct {
 	// Sessions counts the deleted sessions of which nothing is left.
-	Sessions int64
-	Records  int64
-	Blobs    int64
-	Images   int64
-	Pages    int64
+	Sessions int64 `json:"sessions"`
+	Records  int64 `json:"records"`
+	Blobs    int64 `json:"blobs"`
+	Images   int64 `json:"images"`
+	Pages    int64 `json:"pages"`
 	// Bytes are those of all rows that went, keys and values.
-	Bytes int64
-	// Before and After are what the store took on its disk, zero where there is
-	// none.
-	Before, After int64
+	Bytes int64 `json:"bytes"`
+	// Before and After are what the store took, as DiskBytes has it.
+	Before int64 `json:"disk_before"`
+	After  int64 `json:"disk_after"`
 }
 
 // Collect takes away what nobody needs: deleted sessions, but for the records that
@@ -89,7 +89,7 @@ func (c *collector) run() (err error) {
 		}
 	}
 	if onDisk {
-		if c.out.Bytes > 0 {
+		if c.out.Bytes > 0 && (c.namer.Rest == nil || c.out.Before <= compactSoon) {
 			if err := disk.compact(); err != nil {
 				return err
 			}
@@ -99,14 +99,18 @@ func (c *collector) run() (err error) {
 	return err
 }
 
-// diskStorage is a Storage that takes room on a disk, which it gives back some time
-// after rows were deleted, or in compact.
+// compactSoon is how large a store may be to be compacted in a few seconds, which
+// nothing can end.
+const compactSoon = 1 << 30
+
+// diskStorage is a Storage that takes room, which it gives back some time after rows
+// were deleted, or in compact.
 type diskStorage interface {
 	compact() error
 	diskBytes() (int64, error)
 }
 
-// DiskBytes is what the journal's files take, zero if it is on no disk.
+// DiskBytes is what the journal's files take; without a disk, what its rows do.
 func (j *Journal) DiskBytes() (int64, error) {
 	disk, ok := j.store.(diskStorage)
 	if !ok || j.closed.Load() {
@@ -130,6 +134,8 @@ func (c *collector) alone(f func() error) error {
 	}
 	g.sweeping.Lock()
 	defer g.sweeping.Unlock()
+	c.sweeping = true
+	defer func() { c.sweeping = false }()
 	if err := c.follow(); err != nil {
 		return err
 	}
@@ -368,7 +374,8 @@ func (c *collector) scan(from, to []byte, f func(Entry)) error {
 	defer view.Close()
 	n := 0
 	for e, err := range view.Scan(from, to, false) {
-		if n++; err == nil && n&0xfff == 0 {
+		if n++; err == nil && n&0xff == 0 {
+			c.rest()
 			err = context.Cause(c.ctx)
 		}
 		if err != nil {
@@ -449,7 +456,8 @@ func (c *collector) portion(from, to []byte, reverse bool, dead func(key []byte)
 	defer view.Close()
 	n := 0
 	for e, err := range view.Scan(from, to, reverse) {
-		if n++; err == nil && n&0xfff == 0 {
+		if n++; err == nil && n&0xff == 0 {
+			c.rest()
 			err = context.Cause(c.ctx)
 		}
 		if err != nil {

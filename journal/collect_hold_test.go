@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -299,4 +300,52 @@ func TestCollect_Closed(t *testing.T) {
 	checkM4(t, j.store)
 	collect(t, j)
 	checkM5(t, j)
+}
+
+// Who rests in Collect may use the journal there, for nobody waits for Collect
+// meanwhile, and what is put then stays. A rest that is ended ends Collect.
+func TestCollect_Rest(t *testing.T) {
+	onBoth(t, func(t *testing.T, j *Journal) {
+		create(t, j, "s", "p", "")
+		m := pagesOf(40)
+		image := newImage(t, j, nil, m.spec(sequence(40)...))
+		appendImage(t, j, "s", image)
+		for i := range 1000 {
+			if _, err := j.PutBlob(t.Context(), fmt.Appendf(nil, "nobody needs blob %d", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var put []abi.Digest
+		namer := testNamer(j)
+		namer.Rest = func(ctx context.Context) {
+			d, err := j.PutBlob(ctx, fmt.Appendf(nil, "put in rest %d", len(put)))
+			if err != nil {
+				t.Error(err)
+			}
+			put = append(put, d)
+		}
+		c, err := j.Collect(t.Context(), namer)
+		if err != nil || c.Blobs != 1000 {
+			t.Errorf("collected %+v: %v", c, err)
+		}
+		// At the record, at the nodes of the image, and in the sweep.
+		if len(put) < 1+3+1000/256 {
+			t.Errorf("%d rests", len(put))
+		}
+		for _, d := range put {
+			if has, err := j.HasBlob(d); !has || err != nil {
+				t.Errorf("blob %v is there: %t, %v", d.Short(), has, err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		namer.Rest = func(context.Context) { cancel() }
+		if _, err := j.Collect(ctx, namer); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended in a rest: %v", err)
+		}
+		if c := collect(t, j); c.Blobs != int64(len(put)) {
+			t.Errorf("collected %+v, want what was put in rests", c)
+		}
+		runtime.KeepAlive(image)
+		checkM5(t, j)
+	})
 }

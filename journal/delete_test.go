@@ -45,6 +45,11 @@ func TestDelete(t *testing.T) {
 				t.Errorf("session %s: deleted %t, %v", s.UID, s.IsDeleted(), err)
 			}
 		}
+		for s, err := range j.Deleted() {
+			if diff := cmp.Diff(want, s); diff != "" || err != nil {
+				t.Errorf("deleted sessions (-want +got): %v\n%s", err, diff)
+			}
+		}
 		if _, err := j.FindName("p", "name"); !errors.Is(err, ErrNotFound) {
 			t.Errorf("its name: %v, want ErrNotFound", err)
 		}

@@ -25,6 +25,11 @@ type Namer struct {
 	// Pins tells what is needed for other reasons: by refs, which it must read
 	// when it is called.
 	Pins func(*Names) error
+	// Rest, if set, is called by Collect every few rows while nobody waits for it:
+	// who wants it to take little of the machine waits there. Such a Collect leaves
+	// a large store to be compacted bit by bit as more is written, so that it can be
+	// ended soon at any moment.
+	Rest func(context.Context)
 }
 
 // Names takes what is named.
@@ -98,7 +103,16 @@ type collector struct {
 	need map[abi.SessionID]*needed
 	// deleted are the sessions that were, when the walk began.
 	deleted []abi.SessionID
-	out     Collected
+	// sweeping: others wait for what is being done.
+	sweeping bool
+	out      Collected
+}
+
+// rest lets the caller wait, unless others would have to wait with it.
+func (c *collector) rest() {
+	if c.namer.Rest != nil && !c.sweeping {
+		c.namer.Rest(c.ctx)
+	}
 }
 
 func (c *collector) names() *Names {
@@ -234,6 +248,7 @@ func (c *collector) stretch(s stretch) (failed error) {
 		return nil
 	}
 	s.walk(c.view, false, func(r Record, err error) bool {
+		c.rest()
 		if err == nil {
 			err = context.Cause(c.ctx)
 		}
@@ -286,6 +301,10 @@ func (c *collector) subtree(hash abi.Digest, level int, pages uint32) error {
 	}
 	if !c.live.add(kindNode, hash) {
 		return nil
+	}
+	c.rest()
+	if err := context.Cause(c.ctx); err != nil {
+		return err
 	}
 	return eachKid(c.view.Get, hash, level, pages, c.subtree)
 }

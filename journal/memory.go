@@ -13,9 +13,13 @@ import (
 type memory struct {
 	seed maphash.Seed
 	root atomic.Pointer[treapNode]
+	size atomic.Int64 // of all rows, keys and values
 }
 
-var _ Storage = (*memory)(nil)
+var (
+	_ Storage     = (*memory)(nil)
+	_ diskStorage = (*memory)(nil)
+)
 
 // treapNode is a node of a treap: ordered by key, a heap by priority. Nodes are never
 // changed once they can be reached from a root.
@@ -42,15 +46,24 @@ func (m *memory) Commit(b *Batch) error {
 			return ErrConflict
 		}
 	}
+	grown := 0
 	for _, key := range b.Deletes {
+		grown -= root.rowSize(key)
 		root = root.without(key)
 	}
 	for _, e := range slices.Concat(b.Ahead, b.Puts) {
+		grown += len(e.Key) + len(e.Value) - root.rowSize(e.Key)
 		root = root.with(e, maphash.Bytes(m.seed, e.Key))
 	}
 	m.root.Store(root)
+	m.size.Add(int64(grown))
 	return nil
 }
+
+// compact does nothing: rows that were deleted take no room.
+func (m *memory) compact() error { return nil }
+
+func (m *memory) diskBytes() (int64, error) { return m.size.Load(), nil }
 
 func (m *memory) Limits() Limits { return storeLimits }
 
@@ -78,6 +91,15 @@ func (n *treapNode) find(key []byte) (Entry, bool) {
 		}
 	}
 	return Entry{}, false
+}
+
+// rowSize is what the row of key takes, nothing if there is none.
+func (n *treapNode) rowSize(key []byte) int {
+	e, found := n.find(key)
+	if !found {
+		return 0
+	}
+	return len(e.Key) + len(e.Value)
 }
 
 // with returns a treap that also has e and shares all it can with n.

@@ -162,10 +162,15 @@ func session(view View, uid abi.SessionID) (Session, []segment, error) {
 // begins. One that cannot be read comes with its uid alone and the error, and the
 // walk goes on; an error without a uid is the last thing it yields.
 func (j *Journal) Sessions() iter.Seq2[Session, error] {
+	return j.sessions(kindMeta)
+}
+
+// sessions walks the sessions that have a key of this kind.
+func (j *Journal) sessions(kind byte) iter.Seq2[Session, error] {
 	return func(yield func(Session, error) bool) {
 		view := j.view()
 		defer view.Close()
-		for e, err := range view.Scan([]byte{kindMeta}, []byte{kindMeta + 1}, false) {
+		for e, err := range view.Scan([]byte{kind}, []byte{kind + 1}, false) {
 			if err != nil {
 				yield(Session{}, fmt.Errorf("walk sessions: %w", err))
 				return
@@ -180,6 +185,11 @@ func (j *Journal) Sessions() iter.Seq2[Session, error] {
 			}
 		}
 	}
+}
+
+// Deleted walks the deleted sessions of which something is left, as Sessions does.
+func (j *Journal) Deleted() iter.Seq2[Session, error] {
+	return j.sessions(kindDeleted)
 }
 
 // Heads is Sessions for who wants nothing but UID, Head and Summary, and of deleted

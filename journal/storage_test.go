@@ -53,6 +53,30 @@ func keysIn(t *testing.T, scan iter.Seq2[Entry, error]) (keys string) {
 	return keys
 }
 
+// What a store in memory takes is what its rows have.
+func TestStorage_MemorySize(t *testing.T) {
+	m := newMemory()
+	size := func(want int64) {
+		t.Helper()
+		if got, err := m.diskBytes(); got != want || err != nil {
+			t.Errorf("%d bytes, %v, want %d", got, err, want)
+		}
+	}
+	size(0)
+	commit(t, m, "a", "one", "b", "two")
+	size(8)
+	commit(t, m, "a", "three", "a", "four")
+	size(9)
+	b := new(Batch)
+	b.PutAhead(Entry{[]byte("page"), []byte("12345678")})
+	b.Delete([]byte("a"))
+	b.Delete([]byte("nothing"))
+	if err := m.Commit(b); err != nil {
+		t.Fatal(err)
+	}
+	size(16)
+}
+
 func TestStorage_Scan(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Storage) {
 		commit(t, s, "a", "", "b", "", "b\x00", "", "b\xff", "", "c", "", "\xff", "")

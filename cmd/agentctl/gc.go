@@ -28,18 +28,6 @@ the next gc does the rest. agentctl du shows what takes the room that is left.`,
 	}
 }
 
-// collectedJSON is what gc prints under --json.
-type collectedJSON struct {
-	Sessions int64 `json:"sessions"`
-	Records  int64 `json:"records"`
-	Blobs    int64 `json:"blobs"`
-	Images   int64 `json:"images"`
-	Pages    int64 `json:"pages"`
-	Bytes    int64 `json:"bytes"`
-	Before   int64 `json:"disk_before"`
-	After    int64 `json:"disk_after"`
-}
-
 func runGC(ctx context.Context, a *app) error {
 	if dir, missing := a.noData(); missing {
 		a.note("nothing to collect: there is no data in %q yet", dir)
@@ -51,7 +39,7 @@ func runGC(ctx context.Context, a *app) error {
 			return err
 		}
 		if a.json {
-			a.object(collectedJSON(c))
+			a.object(c)
 			return nil
 		}
 		a.line(collectedText(c))
