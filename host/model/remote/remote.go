@@ -172,6 +172,9 @@ func network(connect time.Duration) http.RoundTripper {
 // Attempts counts the requests that left, those that failed too.
 func (c *Client) Attempts() int64 { return c.attempts.Load() }
 
+// URL is where calls go.
+func (c *Client) URL() string { return c.endpoint.URL }
+
 // CheckKey reports why the key cannot be had, nil if it can.
 func (c *Client) CheckKey() error {
 	_, err := c.endpoint.Key.get()

@@ -1,0 +1,252 @@
+// Package config owns agentcell.yaml: the file that says what a host is made of
+// where its defaults do not do. It reads the file, refuses what it does not know,
+// and says where the mistake is; what the settings come to is the business of the
+// packages that they are for.
+//
+// A key never stands in the file, only where it is: "env:NAME" or "secret:NAME".
+//
+// The package imports no other of ours.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// FileName is the name of the file in a data directory.
+const FileName = "agentcell.yaml"
+
+// maxFile bounds the file.
+const maxFile = 1 << 20
+
+// ErrConfig reports a file that cannot be taken. The error that wraps it says
+// where and why.
+var ErrConfig = errors.New("bad configuration")
+
+// File is what agentcell.yaml says.
+type File struct {
+	// DefaultModel serves turns that name none; empty means the host's.
+	DefaultModel string `yaml:"default_model"`
+	// Providers are the places where models are, by name.
+	Providers map[string]Provider `yaml:"providers"`
+	// Models is the routing table: the first line that matches a name counts.
+	Models []Model `yaml:"models"`
+}
+
+// Provider is a place where models are. What is left out has a default.
+type Provider struct {
+	// API is the protocol: "openai" or "anthropic".
+	API string `yaml:"api"`
+	// BaseURL and Path are where calls go, Query what stands behind them.
+	BaseURL string            `yaml:"base_url"`
+	Path    *string           `yaml:"path"`
+	Query   map[string]string `yaml:"query"`
+	// Key is where the key is: "env:NAME" or "secret:NAME". Without one, none is
+	// sent. It goes into the header Auth.Header, behind Auth.Scheme.
+	Key  Key  `yaml:"key"`
+	Auth Auth `yaml:"auth"`
+	// Headers are sent with every call. A key does not belong here.
+	Headers map[string]string `yaml:"headers"`
+	// Stream is false for an endpoint that cannot stream, StreamUsage for one that
+	// refuses stream_options, SendReasoning for one that refuses reasoning of turns
+	// before.
+	Stream        *bool `yaml:"stream"`
+	StreamUsage   *bool `yaml:"stream_usage"`
+	SendReasoning *bool `yaml:"send_reasoning"`
+
+	Timeouts struct {
+		Connect   Duration `yaml:"connect"`
+		FirstByte Duration `yaml:"first_byte"`
+		Idle      Duration `yaml:"idle"`
+	} `yaml:"timeouts"`
+	Retry struct {
+		Attempts int      `yaml:"attempts"`
+		Delay    Duration `yaml:"delay"`
+		MaxDelay Duration `yaml:"max_delay"`
+	} `yaml:"retry"`
+	Breaker struct {
+		Failures int      `yaml:"failures"`
+		Pause    Duration `yaml:"pause"`
+	} `yaml:"breaker"`
+	Limits struct {
+		AnswerBytes int `yaml:"answer_bytes"`
+		Concurrent  int `yaml:"concurrent"`
+	} `yaml:"limits"`
+}
+
+// Auth is how a key is sent.
+type Auth struct {
+	Header *string `yaml:"header"`
+	Scheme *string `yaml:"scheme"`
+}
+
+// Model is a line of the routing table.
+type Model struct {
+	// Name is a name, or a pattern in which one * stands for any text.
+	Name string `yaml:"name"`
+	// Provider is one of Providers.
+	Provider string `yaml:"provider"`
+	// Upstream is what the provider calls the model, in which * stands for what the
+	// * of Name stood for. Empty means the name that was asked for.
+	Upstream string `yaml:"upstream"`
+	// Params are those of calls that do not have them themselves.
+	Params map[string]any `yaml:"params"`
+}
+
+// Key is where a key is.
+type Key string
+
+// The places of a key, each before a name.
+const (
+	FromEnv    = "env:"
+	FromSecret = "secret:"
+)
+
+var keyRule = regexp.MustCompile(`^(env|secret):[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
+
+// UnmarshalYAML refuses what is no place of a key, and does not repeat it: it may
+// be the key.
+func (k *Key) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.ScalarNode || !keyRule.MatchString(n.Value) {
+		return fmt.Errorf("line %d: key: want where the key is, env:NAME or secret:NAME; the key itself never stands in this file", n.Line)
+	}
+	*k = Key(n.Value)
+	return nil
+}
+
+// Duration is a time above zero, such as 30s.
+type Duration time.Duration
+
+// UnmarshalYAML reads a duration in Go's form.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	v, err := time.ParseDuration(n.Value)
+	if err != nil || v <= 0 {
+		return fmt.Errorf("line %d: %.40q: want a time above 0, such as 30s", n.Line, n.Value)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Load reads the file at path. Where path is empty it is that of the data
+// directory dir, which may be missing: then the File is empty.
+func Load(dir, path string) (File, error) {
+	given := path != ""
+	if !given {
+		path = filepath.Join(dir, FileName)
+	}
+	text, err := read(path)
+	if errors.Is(err, fs.ErrNotExist) && !given {
+		return File{}, nil
+	}
+	if err != nil {
+		return File{}, fmt.Errorf("configuration: %w", err)
+	}
+	f, err := Parse(text)
+	if err != nil {
+		return File{}, fmt.Errorf("%q: %w", path, err)
+	}
+	return f, nil
+}
+
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxFile {
+		return nil, fmt.Errorf("%w: %q has more than %d bytes", ErrConfig, path, maxFile)
+	}
+	return b, nil
+}
+
+// Parse reads the text of a file. Its error wraps ErrConfig.
+func Parse(text []byte) (File, error) {
+	var f File
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
+		return File{}, fmt.Errorf("%w: %s", ErrConfig, words(err))
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return File{}, fmt.Errorf("%w: want one document, without ---", ErrConfig)
+	}
+	if err := f.check(); err != nil {
+		return File{}, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return f, nil
+}
+
+var unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// words is an error of the YAML package without the names of Go's types. What it
+// quotes of a file that is not YAML is not shown: it may be a key.
+func words(err error) string {
+	var wrong *yaml.TypeError
+	if !errors.As(err, &wrong) {
+		return strings.TrimPrefix(err.Error(), "yaml: ")
+	}
+	lines := make([]string, len(wrong.Errors))
+	for i, text := range wrong.Errors {
+		lines[i] = unknownField.ReplaceAllString(text, "there is no setting $1")
+	}
+	return strings.Join(lines, "; ")
+}
+
+// check finds what YAML has no rules for.
+func (f *File) check() error {
+	for name, p := range f.Providers {
+		if err := p.check(); err != nil {
+			return fmt.Errorf("provider %q: %w", name, err)
+		}
+	}
+	seen := map[string]bool{}
+	for i, m := range f.Models {
+		switch {
+		case m.Name == "":
+			return fmt.Errorf("models has no name at %d", i)
+		case seen[m.Name]:
+			return fmt.Errorf("model %q stands twice", m.Name)
+		case strings.Count(m.Name, "*") > 1 || strings.Count(m.Upstream, "*") > 1:
+			return fmt.Errorf("model %q: want one * at most, in the name and in upstream", m.Name)
+		case strings.Contains(m.Upstream, "*") && !strings.Contains(m.Name, "*"):
+			return fmt.Errorf("model %q: upstream has a *, and its name has none", m.Name)
+		}
+		if _, ok := f.Providers[m.Provider]; !ok {
+			return fmt.Errorf("model %q: there is no provider %q", m.Name, m.Provider)
+		}
+		seen[m.Name] = true
+	}
+	return nil
+}
+
+func (p *Provider) check() error {
+	if p.API != "openai" && p.API != "anthropic" {
+		return fmt.Errorf("api is %.40q; want openai or anthropic", p.API)
+	}
+	for _, n := range []int{p.Retry.Attempts, p.Breaker.Failures, p.Limits.AnswerBytes, p.Limits.Concurrent} {
+		if n < 0 {
+			return errors.New("a number is below 0")
+		}
+	}
+	for name := range p.Headers {
+		if p.Auth.Header != nil && strings.EqualFold(name, *p.Auth.Header) || strings.EqualFold(name, "Authorization") || strings.EqualFold(name, "X-Api-Key") || strings.EqualFold(name, "Api-Key") {
+			return fmt.Errorf("the header %s is for the key; want it as key, with auth.header", name)
+		}
+	}
+	return nil
+}
