@@ -158,8 +158,14 @@ type imagePages struct {
 	image   *journal.Image
 }
 
+var _ runtimes.PagesReader = imagePages{}
+
 func (p imagePages) ReadPage(index uint32, dst []byte) error {
 	return p.journal.ReadPage(p.image, index, dst)
+}
+
+func (p imagePages) ReadPages(list []uint32, use func(index uint32, content []byte) error) error {
+	return p.journal.ReadPages(p.image, list, use)
 }
 
 // imageSpec is an image that a runtime gave, as the journal takes it.

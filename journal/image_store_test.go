@@ -256,6 +256,7 @@ func TestImages_OfAnotherJournal(t *testing.T) {
 		"diff":   diffErr,
 		"append": appendErr,
 		"read":   here.ReadPage(foreign, 0, page),
+		"bulk":   here.ReadPages(foreign, []uint32{0}, nil),
 		"save":   here.SaveImage(t.Context(), foreign),
 	} {
 		if !errors.Is(err, errForeign) {
@@ -328,6 +329,9 @@ func TestCorruptImages(t *testing.T) {
 				if kind == kindPage && !strings.Contains(err.Error(), "page 20") {
 					t.Errorf("%q does not name page 20", err)
 				}
+				if bulk := readAtOnce(j, im.Root()); bulk == nil || bulk.Error() != err.Error() {
+					t.Errorf("read at once: %q, page by page: %q", bulk, err)
+				}
 				if err := readAll(j, other.Root()); err != nil {
 					t.Errorf("the other image: %v", err)
 				}
@@ -351,6 +355,15 @@ func readAll(j *Journal, root abi.Digest) error {
 	return nil
 }
 
+// readAtOnce loads an image and reads all pages at once.
+func readAtOnce(j *Journal, root abi.Digest) error {
+	im, err := j.LoadImage(root)
+	if err == nil {
+		_, err = readPages(j, im, every(int(im.Size()/abi.PageSize)))
+	}
+	return err
+}
+
 func TestMissingRowsAreCorruption(t *testing.T) {
 	j := journalOn(t, newMemory())
 	m := pagesOf(40)
@@ -371,9 +384,10 @@ func TestMissingRowsAreCorruption(t *testing.T) {
 		if err := store.Commit(b); err != nil {
 			t.Fatal(err)
 		}
-		err := readAll(j, im.Root())
-		if !errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNotFound) {
-			t.Fatalf("without %c: %v, want ErrCorrupt", missing.Key[0], err)
+		for _, err := range []error{readAll(j, im.Root()), readAtOnce(j, im.Root())} {
+			if !errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNotFound) {
+				t.Fatalf("without %c: %v, want ErrCorrupt", missing.Key[0], err)
+			}
 		}
 	}
 }

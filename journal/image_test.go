@@ -144,6 +144,7 @@ func requirePages(t interface {
 			t.Fatalf("page %d is not what was written", i)
 		}
 	}
+	requireBulk(t, j, im, m)
 }
 
 func every(n int) []uint32 {

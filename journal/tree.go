@@ -228,10 +228,15 @@ func (t *tree) loadKids(nd *pageNode, level int, pages uint32) (*[fanout]*pageNo
 // named reads a row that another row names: that it is missing is corruption.
 func (t *tree) named(key []byte) ([]byte, error) {
 	row, err := t.get(key)
+	return row, mustExist(err)
+}
+
+// mustExist is err, which is corruption if it says that what is named is not there.
+func mustExist(err error) error {
 	if errors.Is(err, ErrNotFound) {
-		return nil, fmt.Errorf("%w: missing", ErrCorrupt)
+		return fmt.Errorf("%w: missing", ErrCorrupt)
 	}
-	return row, err
+	return err
 }
 
 // read fills dst with page.
@@ -248,12 +253,9 @@ func (t *tree) read(page uint32, dst []byte) error {
 		copy(dst, p[:])
 		return nil
 	}
-	stored, err := t.named(digestKey(kindPage, nd.hash))
-	if err != nil {
-		return fmt.Errorf("page %d, %v: %w", page, nd.hash, err)
-	}
-	if got := hashPage(stored); got != nd.hash {
-		return fmt.Errorf("page %d, %v: %w: its %d bytes have the hash %v", page, nd.hash, ErrCorrupt, len(stored), got)
+	stored, err := t.get(digestKey(kindPage, nd.hash))
+	if err := checkPage(page, nd.hash, stored, err); err != nil {
+		return err
 	}
 	copy(dst, stored)
 	return nil

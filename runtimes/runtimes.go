@@ -249,3 +249,13 @@ type PageReader interface {
 	// ReadPage fills dst, which has abi.PageSize bytes, with page index.
 	ReadPage(index uint32, dst []byte) error
 }
+
+// PagesReader is a PageReader that reads many pages for less than each costs alone.
+// The Pages of an image that is given to Restore may be one.
+type PagesReader interface {
+	PageReader
+	// ReadPages hands the listed pages to use, in any order and from several
+	// goroutines at once; what use gets is valid until it returns. The first error,
+	// of use or of a page, ends it.
+	ReadPages(list []uint32, use func(index uint32, content []byte) error) error
+}

@@ -213,13 +213,14 @@ func (c *cell) load(img Image) error {
 		c.base.golden = f.memory.content
 	}
 	mem := c.mem.bytes()
-	for _, i := range differ {
-		content := mem[int(i)*abi.PageSize:][:abi.PageSize]
-		if err := img.Pages.ReadPage(i, content); err != nil {
-			return fmt.Errorf("image: page %d: %w", i, err)
-		}
-		c.base.set(int(i), len(mem)/abi.PageSize, content)
+	err = readPages(img.Pages, differ, c.module.engine.cfg.Workers, func(i uint32, content []byte) error {
+		copy(mem[int(i)*abi.PageSize:][:abi.PageSize], content)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	c.base.take(mem, differ)
 	c.setState(&img)
 	return nil
 }

@@ -2,11 +2,8 @@ package wasm
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -283,41 +280,4 @@ func (s *flats) flatten(img *Image, near *flat, over []uint32) (*goldenMemory, e
 		}
 		return readPages(img.Pages, differ, s.module.engine.cfg.Workers, write)
 	})
-}
-
-// readPages reads pages side by side and hands each on; its buffer is used again.
-func readPages(from PageReader, list []uint32, workers int, use func(page uint32, content []byte) error) error {
-	const chunk = 64
-	var (
-		next   atomic.Int64
-		wg     sync.WaitGroup
-		mu     sync.Mutex
-		failed error
-	)
-	for range min(workers, len(list)/chunk+1) {
-		wg.Go(func() {
-			var content page
-			for {
-				begin := int(next.Add(chunk)) - chunk
-				if begin >= len(list) {
-					return
-				}
-				for _, i := range list[begin:min(begin+chunk, len(list))] {
-					err := from.ReadPage(i, content[:])
-					if err == nil {
-						err = use(i, content[:])
-					}
-					if err != nil {
-						next.Store(int64(len(list)))
-						mu.Lock()
-						failed = errors.Join(failed, fmt.Errorf("image: page %d: %w", i, err))
-						mu.Unlock()
-						return
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return failed
 }
