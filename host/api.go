@@ -55,8 +55,10 @@ type Session struct {
 	// host's.
 	Limits                abi.Limits
 	Deadline, CallTimeout time.Duration
-	Created               time.Time
-	Updated               time.Time
+	// Retention says which images of its past turns are kept; forks inherit it.
+	Retention Retention
+	Created   time.Time
+	Updated   time.Time
 
 	// Parent and ForkSeq name the record a forked session grew from.
 	Parent  abi.SessionID
@@ -94,6 +96,8 @@ type CreateRequest struct {
 	// Deadline and CallTimeout bound the time of each turn that names none of its
 	// own; 0 means the host's.
 	Deadline, CallTimeout time.Duration
+	// Retention says which images of past turns are kept.
+	Retention Retention
 }
 
 // ExecRequest asks for one turn.
@@ -209,6 +213,8 @@ type Verification struct {
 	// an external reason and matched as far as they went; ChainOnly turns ran on
 	// a runtime that cannot re-execute.
 	Reexecuted, Prefix, ChainOnly int64
+	// Images is how many images of the session were read and are whole.
+	Images int64
 	// ProviderCalls counts the model calls that left the host meanwhile.
 	ProviderCalls int64
 	// Root is the root that the last turn reached.

@@ -94,7 +94,7 @@ func newForkedSession(t *testing.T, c conversation) *forkedSession {
 	f := &forkedSession{rig: newRig(t), conversation: c, provider: &counted{Provider: answers}}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	f.now, f.tools = func() time.Time { return at }, new(toolbox).tools()
-	f.models["echo"] = f.provider
+	f.models["echo"], f.retention = f.provider, c.keep
 	f.open()
 	uid := f.create(c.harness).UID
 	for _, input := range c.inputs {

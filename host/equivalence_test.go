@@ -26,6 +26,9 @@ type conversation struct {
 	harness string
 	inputs  []string
 	script  string // empty: the echo model
+	// keep, if it is set, is which images are kept, and after each turn what is
+	// not needed is collected.
+	keep host.Retention
 }
 
 // conversations are those of the bundled harnesses and 20 scripted ones, made
@@ -132,7 +135,7 @@ func converse(t *testing.T, c conversation, store *journal.Journal, rt runtimes.
 		}
 		r.store = store
 	}
-	r.runtimes, r.still = []runtimes.Runtime{rt}, true
+	r.runtimes, r.still, r.retention = []runtimes.Runtime{rt}, true, c.keep
 	r.tools = new(toolbox).tools()
 	provider := &counted{Provider: r.models["echo"]}
 	if c.script != "" {
@@ -150,6 +153,9 @@ func converse(t *testing.T, c conversation, store *journal.Journal, rt runtimes.
 	var lost int64
 	for _, input := range c.inputs {
 		lost += r.give(provider, s.UID, input)
+		if c.keep != (host.Retention{}) {
+			r.collect()
+		}
 	}
 	r.verify(s.UID)
 	return result{r.transcript(s.UID), provider.calls.Load(), lost, passed()}

@@ -129,9 +129,9 @@ func (x *execution) open(ctx context.Context, r row, req ExecRequest) (err error
 	x.sum.Waiting = nil
 	x.stream = newStream(h, x.uid, req.Observe)
 	if r.sum.Open != 0 {
-		err = x.reopen(req.Abandon)
+		err = x.reopen(ctx, r, req.Abandon)
 	} else {
-		err = x.begin(r, req)
+		err = x.begin(ctx, r, req)
 	}
 	if err != nil {
 		return fmt.Errorf("session %s: %w", r.UID, err)
@@ -183,7 +183,7 @@ func CheckInputs(inputs []abi.Message) error {
 
 // begin stages the opening records of a new turn. They become durable with the
 // turn's first commit.
-func (x *execution) begin(r row, req ExecRequest) error {
+func (x *execution) begin(ctx context.Context, r row, req ExecRequest) error {
 	h := x.host
 	model := firstOf(req.Model, r.meta.Model, h.cfg.DefaultModel)
 	if err := h.knowsModel(model); err != nil {
@@ -201,7 +201,7 @@ func (x *execution) begin(r row, req ExecRequest) error {
 	if err := h.random(seed); err != nil {
 		return err
 	}
-	if x.base, err = h.loadImage(x.module, r.sum.Root); err != nil {
+	if x.base, err = h.baseImage(ctx, x.module, r, r.sum.Root); err != nil {
 		return err
 	}
 	// Records never go back in time, whatever the machine's clock does.
@@ -299,7 +299,7 @@ func (x *execution) opening(start *abi.Event, response []byte, last abi.Time, gr
 // reopen reads the open turn back from the record. Unless it is to be given up,
 // its model must be at hand: a host that was opened without it must not record
 // that as the turn's failure.
-func (x *execution) reopen(abandon bool) error {
+func (x *execution) reopen(ctx context.Context, r row, abandon bool) error {
 	h := x.host
 	t, err := h.readTurn(x.uid, x.sum.Open, x.head.Seq)
 	if err != nil {
@@ -313,7 +313,7 @@ func (x *execution) reopen(abandon bool) error {
 			return fmt.Errorf("open turn at seq %d: %w: recover it where that tool is, or abandon it", x.sum.Open, err)
 		}
 	}
-	if x.base, err = h.loadImage(x.module, t.start.Event.Cell.BaseRoot); err != nil {
+	if x.base, err = h.baseImage(ctx, x.module, r, t.start.Event.Cell.BaseRoot); err != nil {
 		return err
 	}
 	x.startSeq, x.recovers = x.sum.Open, true
@@ -363,7 +363,7 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	var image *journal.Image
 	if out.Reason == abi.ReasonCompleted {
 		if end.Root, image, err = x.reached(ctx, inc); err != nil {
-			return Execution{}, x.giveUp(err)
+			return Execution{}, x.giveUp(asDamage(x.uid, x.spec.BaseRoot, err))
 		}
 	}
 	ended, err := x.finish(end, image)
@@ -381,7 +381,11 @@ func (x *execution) incarnate(ctx context.Context) (runtimes.Incarnation, error)
 			return inc, nil
 		}
 	}
-	return x.module.incarnate(ctx, x.host, x.base)
+	inc, err := x.module.incarnate(ctx, x.host, x.base)
+	if x.base != nil {
+		err = asDamage(x.uid, x.base.Root(), err)
+	}
+	return inc, err
 }
 
 // reached is the root of what a completed turn has led to, and its image if the
@@ -446,7 +450,7 @@ func (x *execution) abandon(ctx context.Context, req ExecRequest) (Execution, er
 		host: x.host, uid: x.uid, module: x.module, stream: x.stream, cancel: x.cancel, done: x.done,
 		head: r.Head, sum: r.sum, fence: x.fence, session: r.meta,
 	}
-	if err := next.begin(r, req); err != nil {
+	if err := next.begin(ctx, r, req); err != nil {
 		return Execution{}, err
 	}
 	return next.run(ctx, ExecRequest{Deadline: req.Deadline, CallTimeout: req.CallTimeout})

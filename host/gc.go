@@ -11,13 +11,13 @@ import (
 )
 
 // Collect takes away what nobody needs: of deleted sessions all but what their forks
-// and snapshots need, and what imports and saves left that came to nothing. Sessions may run
-// meanwhile. It can be ended at any moment, by ctx or by a crash, and does the rest
+// and snapshots need, images of past turns that no Retention keeps, and what imports and
+// saves left that came to nothing. Sessions may run meanwhile. It can be ended at any moment, by ctx or by a crash, and does the rest
 // the next time. What is needed but cannot be read is a journal.ErrCorrupt, and
 // nothing is taken away.
 func (h *Host) Collect(ctx context.Context) (journal.Collected, error) {
 	h.images.clear() // or they would be in use
-	c, err := h.journal.Collect(ctx, h.namer())
+	c, err := h.journal.Collect(ctx, h.namer(ctx))
 	if err != nil {
 		return c, err
 	}
@@ -26,32 +26,36 @@ func (h *Host) Collect(ctx context.Context) (journal.Collected, error) {
 	return c, nil
 }
 
-// namer tells the journal what sessions, records and refs name.
-func (h *Host) namer() journal.Namer {
+// namer tells the journal what sessions, records and refs name, in one walk.
+func (h *Host) namer(ctx context.Context) journal.Namer {
+	images := h.retained(ctx)
 	return journal.Namer{
-		Session: sessionNames,
-		Record: func(_ abi.SessionID, r journal.Record, n *journal.Names) error {
-			encoded, _, _, err := journal.ParseLine(r.Line)
-			if err != nil {
-				return err
-			}
-			e, err := abi.DecodeEvent(encoded)
+		Session: func(s journal.Session, n *journal.Names) error { return sessionNames(images, s, n) },
+		Record: func(uid abi.SessionID, r journal.Record, n *journal.Names) error {
+			e, err := lineEvent(r)
 			if err != nil {
 				return fmt.Errorf("%w: %w", journal.ErrCorrupt, err)
 			}
-			return h.eventNames(e, n)
+			if e.Cell == nil {
+				return nil
+			}
+			if err := imageNames(images, uid, e, n); err != nil {
+				return err
+			}
+			return h.blobNames(e.Cell, n)
 		},
 		Pins: h.pins,
 	}
 }
 
 // sessionNames are what a session names: its module, and the image that its next
-// turn begins from.
-func sessionNames(s journal.Session, n *journal.Names) error {
+// turn, or the open one, begins from.
+func sessionNames(images *retained, s journal.Session, n *journal.Names) error {
 	r, err := decodeRow(s)
 	if err != nil {
 		return fmt.Errorf("%w: %w", journal.ErrCorrupt, err)
 	}
+	images.meet(r)
 	err = n.Blob(r.meta.Module)
 	if err == nil && !s.IsDeleted() {
 		err = n.Image(r.sum.Root)
@@ -59,17 +63,22 @@ func sessionNames(s journal.Session, n *journal.Names) error {
 	return err
 }
 
-// eventNames are what a record names, as it stands in its line.
-func (h *Host) eventNames(e *abi.Event, n *journal.Names) error {
-	if e.Cell == nil {
-		return nil
-	}
-	for _, d := range []abi.Digest{e.Cell.Module, e.Cell.Body, e.Cell.Tools, e.Cell.Payload, e.Cell.Request} {
-		if d.IsZero() {
-			continue
-		}
-		if err := n.Blob(d); err != nil {
+// imageNames are the images that a record names. Those that turns have led to are
+// kept as the session's Retention says. What a turn begins from is what the one before
+// has led to, or else a session names it.
+func imageNames(images *retained, uid abi.SessionID, e *abi.Event, n *journal.Names) error {
+	switch e.Kind {
+	case abi.EventExecutionStart:
+		return images.began(uid, e)
+	case abi.EventEnd:
+		kept, err := images.ended(uid, e)
+		switch {
+		case err != nil:
 			return err
+		case kept:
+			return n.Image(e.Cell.Root)
+		default:
+			return n.Spare(e.Cell.Root)
 		}
 	}
 	for _, root := range []abi.Digest{e.Cell.GoldenRoot, e.Cell.BaseRoot, e.Cell.Root} {
@@ -80,7 +89,20 @@ func (h *Host) eventNames(e *abi.Event, n *journal.Names) error {
 			return err
 		}
 	}
-	return h.messageNames(e.Cell.Messages, n)
+	return nil
+}
+
+// blobNames are the blobs that a record names, as it stands in its line.
+func (h *Host) blobNames(c *abi.Cell, n *journal.Names) error {
+	for _, d := range []abi.Digest{c.Module, c.Body, c.Tools, c.Payload, c.Request} {
+		if d.IsZero() {
+			continue
+		}
+		if err := n.Blob(d); err != nil {
+			return err
+		}
+	}
+	return h.messageNames(c.Messages, n)
 }
 
 // messageNames are a list of messages, back to the first one that was told.
@@ -127,7 +149,7 @@ func (h *Host) pins(n *journal.Names) error {
 		if err != nil {
 			return err
 		}
-		if err := n.Point(s.Session, s.At, r.Name); err != nil {
+		if err := n.Point(s.Session, s.At, r.Name, s.Root); err != nil {
 			return err
 		}
 	}
@@ -180,7 +202,7 @@ type Remains struct {
 
 // Usage walks all that is stored. Collect waits for it, and nobody else.
 func (h *Host) Usage(ctx context.Context) (Usage, error) {
-	u, err := h.journal.Usage(ctx, h.namer())
+	u, err := h.journal.Usage(ctx, h.namer(ctx))
 	if err != nil {
 		return Usage{}, err
 	}

@@ -128,6 +128,9 @@ type Config struct {
 	// one call at a time, the first perhaps before New has returned. A slow one
 	// holds up others; it must not call Close.
 	Recovered func(Recovery)
+	// Rebuilding, if set, is told before turns are run again because an image is
+	// not stored. It may be called by several goroutines at once.
+	Rebuilding func(Rebuild)
 
 	// Log receives what an operator may want to know, never payloads; nil
 	// discards.

@@ -69,7 +69,8 @@ func carry(t *testing.T, r *rig, uid abi.SessionID) *rig {
 	if diff := cmp.Diff(r.transcript(uid), there.transcript(uid)); diff != "" {
 		t.Errorf("record (-here +there):\n%s", diff)
 	}
-	if diff := cmp.Diff(r.verify(uid), there.verify(uid)); diff != "" {
+	// Which images are stored is each machine's own business.
+	if diff := cmp.Diff(r.verify(uid), there.verify(uid), cmpopts.IgnoreFields(host.Verification{}, "Images")); diff != "" {
 		t.Errorf("verification (-here +there):\n%s", diff)
 	}
 	if again := there.export(uid); !bytes.Equal(file, again) {

@@ -239,7 +239,7 @@ func (r *rerun) drive(ctx context.Context, t recordedTurn, p *checkPort) (runtim
 	if r.inc == nil {
 		var err error
 		if r.inc, err = r.module.incarnate(ctx, r.host, r.image); err != nil {
-			return runtimes.Outcome{}, err
+			return runtimes.Outcome{}, asDamage(r.row.UID, r.image.Root(), err)
 		}
 	}
 	start := t.start.Event
@@ -258,7 +258,7 @@ func (r *rerun) arrive(ctx context.Context, p *checkPort, start *abi.Event, out 
 	if out.Reason == abi.ReasonCompleted {
 		var err error
 		if reached, err = r.host.snapshot(ctx, r.inc, r.image); err != nil {
-			return err
+			return asDamage(r.row.UID, r.image.Root(), err)
 		}
 		end.Root = reached.Root()
 	}

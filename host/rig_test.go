@@ -148,19 +148,21 @@ func built(t testing.TB, name, dir string) host.Harness {
 // rig is a host on a store that outlives it, with everything still that can be
 // held still.
 type rig struct {
-	t        testing.TB
-	store    *journal.Journal
-	runtimes []runtimes.Runtime
-	models   map[string]model.Provider
-	def      string
-	flush    time.Duration
-	limits   abi.Limits
-	turns    int // at once; 0: the default
-	queue    int // for one session; 0: the default
-	tools    map[string]tool.Tool
-	log      *slog.Logger     // nil: discarded
-	now      func() time.Time // nil: the machine's
-	still    bool             // clock and randomness stand still
+	t          testing.TB
+	store      *journal.Journal
+	runtimes   []runtimes.Runtime
+	models     map[string]model.Provider
+	def        string
+	flush      time.Duration
+	limits     abi.Limits
+	turns      int // at once; 0: the default
+	queue      int // for one session; 0: the default
+	tools      map[string]tool.Tool
+	log        *slog.Logger     // nil: discarded
+	now        func() time.Time // nil: the machine's
+	still      bool             // clock and randomness stand still
+	retention  host.Retention   // of sessions that create makes
+	rebuilding func(host.Rebuild)
 	*host.Host
 }
 
@@ -189,7 +191,7 @@ func (r *rig) open() *rig {
 	cfg := host.Config{
 		Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
 		Tools: r.tools, Log: r.log, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
-		Paused: true,
+		Paused: true, Rebuilding: r.rebuilding,
 	}
 	if r.still {
 		at := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
@@ -216,7 +218,7 @@ func sameAgain(p []byte) (int, error) {
 
 func (r *rig) create(name string) host.Session {
 	r.t.Helper()
-	s, err := r.Create(context.Background(), host.CreateRequest{Harness: harness(r.t, name)})
+	s, err := r.Create(context.Background(), host.CreateRequest{Harness: harness(r.t, name), Retention: r.retention})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ type meta struct {
 	Limits      abi.Limits        `json:"limits,omitzero"`
 	Deadline    time.Duration     `json:"deadline,omitempty"` // in nanoseconds, like the next
 	CallTimeout time.Duration     `json:"call_timeout,omitempty"`
+	Retention   Retention         `json:"retention,omitzero"`
 }
 
 // summary is what the host keeps beside a session's head, so that nothing need
@@ -105,7 +106,7 @@ func (h *Host) state(r row, running bool) Session {
 		Harness: r.meta.Harness, Module: r.meta.Module, Runtime: r.meta.Runtime,
 		HoldsMemory: r.meta.HoldsMemory, Model: r.meta.Model, Config: r.meta.Config,
 		Labels: r.meta.Labels, Limits: r.meta.Limits,
-		Deadline: r.meta.Deadline, CallTimeout: r.meta.CallTimeout,
+		Deadline: r.meta.Deadline, CallTimeout: r.meta.CallTimeout, Retention: r.meta.Retention,
 		Created: r.Created, Updated: r.sum.Updated.Time,
 		Parent: r.Parent, ForkSeq: r.At,
 		Reason: r.sum.Reason, Execution: r.sum.Execution, Turns: r.sum.Turns,
@@ -182,7 +183,7 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 			return Session{}, err
 		}
 	}
-	if err := errors.Join(checkConfig(req.Config), checkLabels(req.Labels), h.checkLimits(req.Limits), checkTimes(req.Deadline, req.CallTimeout)); err != nil {
+	if err := errors.Join(checkConfig(req.Config), checkLabels(req.Labels), h.checkLimits(req.Limits), checkTimes(req.Deadline, req.CallTimeout), checkRetention(req.Retention)); err != nil {
 		return Session{}, err
 	}
 	if req.Model != "" {
@@ -204,7 +205,7 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 	m := meta{
 		Harness: req.Harness.Name, Module: digest, Runtime: mod.runtime.Capabilities().Runtime,
 		HoldsMemory: mod.desc.Harness.HoldsMemory(), Model: req.Model, Config: req.Config, Labels: req.Labels, Limits: req.Limits,
-		Deadline: req.Deadline, CallTimeout: req.CallTimeout,
+		Deadline: req.Deadline, CallTimeout: req.CallTimeout, Retention: req.Retention,
 	}
 	if mod.golden != nil {
 		m.GoldenRoot = mod.golden.Root()

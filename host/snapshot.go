@@ -238,6 +238,9 @@ func (h *Host) forkSaved(ctx context.Context, saved Snapshot, req ForkRequest) (
 	if err != nil {
 		return nil, err
 	}
+	if err := h.needImage(ctx, parent, at, sum.Root); err != nil {
+		return nil, err
+	}
 	return h.children(ctx, parent, at, sum, req)
 }
 

@@ -13,7 +13,8 @@ import (
 // req.Reexecute every turn, by running it again on what was recorded and
 // comparing every request, the end and the memory root. The first thing that does
 // not hold is the error: a *journal.Broken (journal.ErrCorrupt) or a
-// *turn.Divergence (ErrDivergence).
+// *turn.Divergence (ErrDivergence). All images of the session that are stored are read,
+// too: one that is damaged is an *ImageDamage.
 func (h *Host) Verify(ctx context.Context, req VerifyRequest) (Verification, error) {
 	r, err := h.row(req.Session)
 	if err != nil {
@@ -30,6 +31,9 @@ func (h *Host) Verify(ctx context.Context, req VerifyRequest) (Verification, err
 		if err := check(); err != nil {
 			return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
 		}
+	}
+	if v.Images, err = h.checkImages(ctx, r); err != nil {
+		return Verification{}, fmt.Errorf("verify: %w", err)
 	}
 	if req.Reexecute && records > 0 {
 		if err := h.reexecute(ctx, r, &v); err != nil {

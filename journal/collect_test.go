@@ -54,7 +54,7 @@ func testNamer(j *Journal) Namer {
 		Pins: func(n *Names) error {
 			pins, err := pinsOf(j)
 			for _, p := range pins {
-				err = errors.Join(err, n.Point(p.UID, p.At, p.String()))
+				err = errors.Join(err, n.Point(p.UID, p.At, p.String(), abi.Digest{}))
 			}
 			return err
 		},

@@ -13,8 +13,8 @@ import (
 
 // Namer says what stored bytes name, which the journal does not know. Its functions
 // tell Names and keep nothing of what they are given. They may read blobs (Blob),
-// sessions and refs, and must call nothing else of the journal, which may be waiting
-// for them.
+// sessions and refs and make images (NewImage), and must call nothing else of the
+// journal, which may be waiting for them.
 type Namer struct {
 	// Session tells what a session names beside its records. Of a deleted one, of
 	// which others need something, that is what a fork of it needs.
@@ -34,9 +34,9 @@ type Namer struct {
 
 // Names takes what is named.
 type Names struct {
-	blob, image func(abi.Digest) error
-	point       func(uid abi.SessionID, at abi.Seq, pin string) error
-	once        func(abi.Digest) bool
+	blob, image, spare func(abi.Digest) error
+	point              func(uid abi.SessionID, at abi.Seq, pin string, root abi.Digest) error
+	once               func(abi.Digest) bool
 }
 
 // Blob names a blob, which may be missing.
@@ -46,10 +46,14 @@ func (n *Names) Blob(d abi.Digest) error { return n.blob(d) }
 // image the root is known and no more.
 func (n *Names) Image(root abi.Digest) error { return n.image(root) }
 
-// Point names the records of a session up to one, and what they name, under the
-// name of the pin. A session that is not there has none.
-func (n *Names) Point(uid abi.SessionID, at abi.Seq, pin string) error {
-	return n.point(uid, at, pin)
+// Spare tells of an image that may be stored and is not needed for this: Usage
+// counts it as garbage unless something else names it.
+func (n *Names) Spare(root abi.Digest) error { return n.spare(root) }
+
+// Point names the records of a session up to one, and what they name, and an image,
+// under the name of the pin. A session that is not there has none.
+func (n *Names) Point(uid abi.SessionID, at abi.Seq, pin string, root abi.Digest) error {
+	return n.point(uid, at, pin, root)
 }
 
 // Once reports whether it is asked for d for the first time. It is for blobs that
@@ -119,8 +123,11 @@ func (c *collector) names() *Names {
 	return &Names{
 		blob:  func(d abi.Digest) error { c.live.add(kindBlob, d); return nil },
 		image: c.image,
-		point: func(uid abi.SessionID, at abi.Seq, _ string) error { return c.point(uid, at) },
-		once:  func(d abi.Digest) bool { return c.live.add(kindOnce, d) },
+		spare: func(abi.Digest) error { return nil },
+		point: func(uid abi.SessionID, at abi.Seq, _ string, root abi.Digest) error {
+			return errors.Join(c.image(root), c.point(uid, at))
+		},
+		once: func(d abi.Digest) bool { return c.live.add(kindOnce, d) },
 	}
 }
 

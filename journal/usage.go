@@ -38,8 +38,9 @@ func (a *Amount) times(n int64, b Amount) {
 
 // Keeper is a session or a pin: what it needs is kept.
 type Keeper struct {
-	Session Session // of a pin, the one that it is a point of
-	Pin     string  // its name, empty for a session
+	Session Session    // of a pin, the one that it is a point of
+	Pin     string     // its name, empty for a session
+	image   abi.Digest // that the pin names
 	// Total is all that it needs, its ancestors' records and what these name
 	// among it. Own is what nobody else needs: it goes when the keeper goes.
 	Total, Own Amount
@@ -195,13 +196,13 @@ func (w *usageWalk) gather() error {
 // a keeper that is not told of.
 func (w *usageWalk) pins() error {
 	names := w.names()
-	names.point = func(uid abi.SessionID, at abi.Seq, pin string) error {
+	names.point = func(uid abi.SessionID, at abi.Seq, pin string, root abi.Digest) error {
 		s, segs, err := session(w.view, uid)
 		if errors.Is(err, ErrNotFound) {
 			return nil
 		}
 		if err == nil {
-			h := &Keeper{Session: s, Pin: pin}
+			h := &Keeper{Session: s, Pin: pin, image: root}
 			w.out.Keepers = append(w.out.Keepers, h)
 			w.add(h, uid, segs, min(at, s.last()))
 		}
@@ -346,6 +347,9 @@ func (w *usageWalk) end(h *Keeper) error {
 		s.Deleted = s.Created // a fork needs no more
 	}
 	err := w.namer.Session(s, w.names())
+	if err == nil && h.Pin != "" {
+		err = w.image(h.image)
+	}
 	h.Total = w.total
 	w.at = at
 	w.leave(mark)
@@ -392,7 +396,8 @@ func (w *usageWalk) names() *Names {
 	return &Names{
 		blob:  w.blob,
 		image: w.image,
-		point: func(abi.SessionID, abi.Seq, string) error { return nil },
+		spare: w.spare,
+		point: func(abi.SessionID, abi.Seq, string, abi.Digest) error { return nil },
 		once: func(d abi.Digest) bool {
 			isNew, _ := w.row(kindOnce, d, func() (Amount, error) { return Amount{}, nil })
 			return isNew
@@ -446,6 +451,16 @@ func (w *usageWalk) image(root abi.Digest) error {
 		return fmt.Errorf("image %v: %w", root, err)
 	}
 	return nil
+}
+
+// spare visits an image for nobody.
+func (w *usageWalk) spare(root abi.Digest) error {
+	at, mark := w.at, len(w.way)
+	w.at = new(branch)
+	err := w.image(root)
+	w.at = at
+	w.leave(mark)
+	return err
 }
 
 func (w *usageWalk) subtree(hash abi.Digest, level int, pages uint32) error {
