@@ -1,5 +1,6 @@
 // Package edge owns the default wiring of a host: the embedded journal in one
-// directory, the WebAssembly runtime, the bundled harnesses and the echo model.
+// directory, the WebAssembly runtime, the bundled harnesses, the echo model, and
+// the models that agentcell.yaml has.
 // It is what agentctl uses and what an embedder begins with:
 //
 //	h, err := edge.Open(dir, edge.Options{})
@@ -13,11 +14,14 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"time"
 
 	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/config"
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/model/echo"
+	"github.com/agentcell/agentcell/host/model/route"
 	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
@@ -31,9 +35,21 @@ const EchoModel = "echo"
 
 // Options change the defaults; the zero value is all defaults.
 type Options struct {
-	// Models are added to the built-in echo model.
+	// ConfigFile is the configuration; empty means agentcell.yaml in the directory of
+	// the store, which need not be there.
+	ConfigFile string
+	// Getenv and Secret look up the keys that the configuration names, in the
+	// environment and in a secret store; nil means that of the process, and none.
+	Getenv func(name string) string
+	Secret func(name string) (string, error)
+	// ModelLog is told of each attempt of a model call, never of what it carried; nil
+	// means Log.
+	ModelLog *slog.Logger
+	// Models are added to the built-in echo model, and go before those of the
+	// configuration.
 	Models map[string]model.Provider
-	// DefaultModel serves turns that name none; empty means EchoModel.
+	// DefaultModel serves turns that name none; empty means that of the configuration,
+	// or else EchoModel.
 	DefaultModel string
 	// Tools are what turns may call, by name.
 	Tools map[string]tool.Tool
@@ -79,21 +95,51 @@ type Host struct {
 // Open opens the store in dir, which it creates if need be, and makes a host on
 // it. No engine is started before a turn, or a look at a module, needs one.
 func Open(dir string, o Options) (*Host, error) {
+	routes, err := Models(dir, o)
+	if err != nil {
+		return nil, err
+	}
 	store, err := journal.Open(dir, journal.Options{LockWait: o.LockWait})
 	if err != nil {
 		return nil, err
 	}
-	h, err := over(store, o)
+	h, err := over(store, routes, o)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	return h, nil
 }
 
-// OpenMemory is Open with a store that ends with the process, for tests.
-func OpenMemory(o Options) (*Host, error) { return over(journal.OpenMemory(), o) }
+// OpenMemory is Open with a store that ends with the process, for tests. It has no
+// configuration but a ConfigFile.
+func OpenMemory(o Options) (*Host, error) {
+	routes, err := Models("", o)
+	if err != nil {
+		return nil, err
+	}
+	return over(journal.OpenMemory(), routes, o)
+}
 
-func over(store *journal.Journal, o Options) (*Host, error) {
+// Models is the table of models that the configuration has, of the directory dir
+// or of o. It needs no store.
+func Models(dir string, o Options) (*route.Table, error) {
+	var file config.File
+	if dir != "" || o.ConfigFile != "" {
+		var err error
+		if file, err = config.Load(dir, o.ConfigFile); err != nil {
+			return nil, err
+		}
+	}
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	if o.ModelLog == nil {
+		o.ModelLog = o.Log
+	}
+	return route.New(file, route.Options{Getenv: o.Getenv, Secret: o.Secret, Log: o.ModelLog})
+}
+
+func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error) {
 	engine, err := newEngine(o)
 	if err != nil {
 		return nil, err
@@ -101,12 +147,15 @@ func over(store *journal.Journal, o Options) (*Host, error) {
 	models := map[string]model.Provider{EchoModel: echo.Provider{}}
 	maps.Copy(models, o.Models)
 	if o.DefaultModel == "" {
+		o.DefaultModel = routes.DefaultModel()
+	}
+	if o.DefaultModel == "" {
 		o.DefaultModel = EchoModel
 	}
 	rt := runtime.New(engine)
 	h, err := host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
-		Models: models, DefaultModel: o.DefaultModel, Tools: o.Tools, Log: o.Log, Now: o.Now,
+		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, Log: o.Log, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
 		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
 		Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,
