@@ -71,13 +71,19 @@ func (a *assembler) charge(i64Local uint32, cost func()) {
 	a.out = a.w.appendFuelCheck(a.out, i64Local)
 }
 
-// appendFuelCheck stores the fuel left, which is on the stack, and calls the
-// check if there is none.
-func (w *rewriter) appendFuelCheck(b []byte, i64Local uint32) []byte {
+// appendPaid stores the fuel left, which is on the stack, and pushes it and zero
+// to be compared.
+func (w *rewriter) appendPaid(b []byte, i64Local uint32) []byte {
 	b = appendU32(append(b, opLocalTee), i64Local)
 	b = appendU32(append(b, opGlobalSet), w.globalIndex(globalFuel))
 	b = appendU32(append(b, opLocalGet), i64Local)
-	b = append(b, opI64Const, 0, opI64LtS, opIf, blockEmpty, opI32Const, CheckFuel)
+	return append(b, opI64Const, 0)
+}
+
+// appendFuelCheck stores the fuel left, which is on the stack, and calls the
+// check if it is below zero.
+func (w *rewriter) appendFuelCheck(b []byte, i64Local uint32) []byte {
+	b = append(w.appendPaid(b, i64Local), opI64LtS, opIf, blockEmpty, opI32Const, CheckFuel)
 	b = appendU32(append(b, opCall), w.imported)
 	return append(b, opEnd)
 }

@@ -8,6 +8,7 @@ type body struct {
 	code      []byte // rewritten instructions, without what stands before and after
 	calls     bool
 	blocks    []block // open
+	split     int     // how many of them are split loops
 	size      int     // instructions
 	// since is how many instructions there are at most since the last step on
 	// any way to here, unreached where there is no way.
@@ -20,6 +21,10 @@ type block struct {
 	// entry is since at the beginning, exit the most of since where a branch
 	// leaves for the end.
 	entry, exit int
+	// split says that it is a loop that has become three blocks, around is how
+	// many of those are open around it.
+	split  bool
+	around int
 }
 
 // unreached is since where control cannot come.
@@ -32,6 +37,9 @@ const (
 	// loops leaves the check to its caller, which takes a fifth off a loop of such
 	// calls. Between two checks there are at most maxBody/2 of them: some 20 ms.
 	uncheckedSize = 16
+	// maxSplit is up to what depth loops in loops are split: compiling takes
+	// the square of how deep blocks nest.
+	maxSplit = 32
 )
 
 func (w *rewriter) codeSection() {
@@ -283,7 +291,7 @@ func (w *rewriter) control(at int, op byte) bool {
 			}
 			return true
 		}
-		w.close()
+		w.close(at)
 	case opBr:
 		w.label(at)
 		b.since = unreached
@@ -302,7 +310,7 @@ func (w *rewriter) control(at int, op byte) bool {
 	case opReturn:
 		b.since = unreached
 		w.copyTo(at)
-		w.out = appendU32(append(w.out, opBr), uint32(len(b.blocks)))
+		w.out = appendU32(append(w.out, opBr), w.labelShifted(uint32(len(b.blocks))))
 		w.copied = r.pos
 	case opCall:
 		b.calls = true
@@ -354,10 +362,56 @@ func (w *rewriter) open(at int, op byte) {
 	if len(b.blocks) >= maxNesting {
 		r.fail(at, "blocks nest deeper than %d", maxNesting)
 	}
-	b.blocks = append(b.blocks, block{op: op, entry: b.since, exit: unreached})
-	if op == opLoop && r.err == nil {
+	b.blocks = append(b.blocks, block{op: op, entry: b.since, exit: unreached, around: b.split})
+	switch {
+	case op != opLoop || r.err != nil:
+	case b.split < maxSplit:
+		w.openLoop(at)
+	default:
 		w.step(r.pos)
 	}
+}
+
+// openLoop writes the head of a loop, which is a step, and closeLoop its end. The
+// loop is split, and the check is called from the outer part:
+//
+//	left = 0
+//	loop
+//	    if left < 0 { check(CheckFuel); fuel++ }
+//	    loop
+//	        fuel--; left = fuel
+//	        if left >= 0 {
+//	            ...
+//	        } else { continue the outer loop }
+//
+// If the call stood in the loop itself, the engine would keep what lives in it
+// on the stack and not in registers, on the way past the call as well, and jump
+// over the call in each turn.
+func (w *rewriter) openLoop(at int) {
+	b, head, left := &w.body, w.r.pos, w.temp(typeI64)
+	w.copyTo(at)
+	o := appendU32(append(w.out, opI64Const, 0, opLocalSet), left)
+	o = append(o, w.r.buf[at:head]...)
+	o = appendU32(append(o, opLocalGet), left)
+	o = append(o, opI64Const, 0, opI64LtS, opIf, blockEmpty, opI32Const, CheckFuel)
+	o = appendU32(append(o, opCall), w.imported)
+	o = appendU32(append(o, opGlobalGet), w.globalIndex(globalFuel))
+	o = append(o, opI64Const, 1, opI64Add)
+	o = appendU32(append(o, opGlobalSet), w.globalIndex(globalFuel))
+	o = append(o, opEnd)
+	o = append(o, w.r.buf[at:head]...)
+	o = append(w.appendPaid(w.appendStep(o), left), opI64GeS, opIf)
+	w.out = append(o, w.r.buf[at+1:head]...)
+	w.copied = head
+	b.blocks[len(b.blocks)-1].split = true
+	b.split++
+	b.since = 0
+}
+
+func (w *rewriter) closeLoop(at int) {
+	w.copyTo(at)
+	w.out = append(w.out, opElse, opBr, 2, opEnd, opEnd)
+	w.body.split--
 }
 
 // otherwise goes on with the other arm of an if.
@@ -374,10 +428,13 @@ func (w *rewriter) otherwise(at int) {
 }
 
 // close ends a block.
-func (w *rewriter) close() {
+func (w *rewriter) close(at int) {
 	b := &w.body
 	last := b.blocks[len(b.blocks)-1]
 	b.blocks = b.blocks[:len(b.blocks)-1]
+	if last.split {
+		w.closeLoop(at)
+	}
 	b.since = max(b.since, last.exit)
 	if last.op == opIf {
 		b.since = max(b.since, last.entry)
@@ -386,17 +443,40 @@ func (w *rewriter) close() {
 
 // label reads where a branch may go.
 func (w *rewriter) label(at int) {
-	b := &w.body
+	b, number := &w.body, w.r.pos
 	l := w.r.u32()
-	switch open := len(b.blocks); {
-	case int64(l) > int64(open):
+	if int64(l) > int64(len(b.blocks)) {
 		w.r.fail(at, "there is no label %d", l)
-	case int(l) < open:
+	}
+	if w.r.err != nil {
+		return
+	}
+	if int(l) < len(b.blocks) {
 		// A branch to a loop goes to its head, which is a step.
-		if target := &b.blocks[open-1-int(l)]; target.op != opLoop {
+		if target := &b.blocks[len(b.blocks)-1-int(l)]; target.op != opLoop {
 			target.exit = max(target.exit, b.since)
 		}
 	}
+	if b.split > 0 {
+		w.copyTo(number)
+		w.out = appendU32(w.out, w.labelShifted(l))
+		w.copied = w.r.pos
+	}
+}
+
+// labelShifted is the new number of a label: a branch to a split loop goes to
+// the middle one of its three blocks.
+func (w *rewriter) labelShifted(l uint32) uint32 {
+	b := &w.body
+	target := len(b.blocks) - 1 - int(l)
+	if target < 0 { // out of the function
+		return l + 2*uint32(b.split)
+	}
+	l += 2 * uint32(b.split-b.blocks[target].around)
+	if b.blocks[target].split {
+		l--
+	}
+	return l
 }
 
 func (w *rewriter) global(at int, op byte) {

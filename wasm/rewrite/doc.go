@@ -29,8 +29,8 @@
 //     fills and copies above 1 MiB go MiB by MiB, each paid after it is done;
 //   - memory.grow by n pages costs n·1024, unless it goes past ExportPages.
 //
-// When fuel falls below zero, check(CheckFuel) is called: the host may trap, or
-// add fuel and return. A function of at most 16 instructions that calls nothing
+// When fuel falls below zero, check(CheckFuel) is called: the host must trap, or
+// set fuel to zero or more and return. A function of at most 16 instructions that calls nothing
 // pays but leaves the check to its caller, so that fuel may be a little below
 // zero when the guest returns.
 //

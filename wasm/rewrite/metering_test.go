@@ -55,6 +55,13 @@ func TestFuel(t *testing.T) {
 				end`),
 			nil, 1 + 3 + 12,
 		},
+		{
+			// Deeper than loops are split, with branches to the inside and outside.
+			"deeply nested", function("i32", "", strings.Repeat("loop ", 40)+
+				"block local.get 0 i32.const 1 i32.sub local.tee 0 br_table 41 38 39 2 40 1 8 41 end"+strings.Repeat(" end", 40)),
+			[]uint64{7},
+			1 + 40 + 8 + 1 + 40 + 2 + 39 + 38,
+		},
 		{"a way out of a block", function("", "", "block br 0"+nops(300)+"end"), nil, 1},
 		{"the short way past an if", function("i32", "", "local.get 0 if"+nops(200)+"end"), []uint64{0}, 1},
 		{"the longest way counts", function("i32", "", "local.get 0 if"+nops(200)+"end"+nops(100)), []uint64{0}, 2},

@@ -47,6 +47,7 @@ const (
 	opI32LeU       = 0x4d
 	opI64LtS       = 0x53
 	opI64GtU       = 0x56
+	opI64GeS       = 0x59
 	opF32Eq        = 0x5b
 	opF64Eq        = 0x61
 	opI32Add       = 0x6a
