@@ -189,6 +189,9 @@ type ForkRequest struct {
 	Names []string
 	// Labels are those of the children: none are inherited.
 	Labels map[string]string
+	// Model is the default model of the children; empty means the parent's. Their
+	// FORK record has it.
+	Model string
 }
 
 // MaxForkCount is the most children one fork makes.

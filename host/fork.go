@@ -46,16 +46,34 @@ func (h *Host) fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := h.checkForkModel(req.Model, sum); err != nil {
+		return nil, err
+	}
 	if err := h.needImage(ctx, parent, at, sum.Root); err != nil {
 		return nil, err
 	}
 	return h.children(ctx, parent, at, sum, req)
 }
 
+// checkForkModel refuses a model that children cannot have: one that is not here,
+// or any where they get an open turn, which keeps the one it began with.
+func (h *Host) checkForkModel(name string, sum summary) error {
+	switch {
+	case name == "":
+		return nil
+	case sum.Open != 0:
+		return fmt.Errorf("%w: the turn of seq %d is open there and keeps its model: fork with another at a closed point", ErrMidTurn, sum.Open)
+	}
+	return h.knowsModel(name)
+}
+
 // children makes what req asks for of a point that forkPoint found.
 func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary, req ForkRequest) ([]Session, error) {
 	childMeta := parent.meta
 	childMeta.Labels = req.Labels
+	if req.Model != "" {
+		childMeta.Model = req.Model
+	}
 	now := later(abi.NewTime(h.cfg.Now()), sum.Updated)
 	sum.Updated, sum.Forked, sum.Suspended = now, at+1, false
 	if sum.Open == 0 {
@@ -66,7 +84,7 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 	if err := h.bear(births); err != nil {
 		return nil, err
 	}
-	events, err := forkEvents(parent.UID, at, now, births)
+	events, err := forkEvents(parent.UID, at, now, req.Model, births)
 	if err != nil {
 		return nil, err
 	}
@@ -121,14 +139,14 @@ func (h *Host) bear(births []birth) error {
 
 // forkEvents are the encoded FORK records of children. The first is encoded; the
 // others are like it but for what each has of its own, which stands in one place.
-func forkEvents(parent abi.SessionID, at abi.Seq, now abi.Time, births []birth) ([][]byte, error) {
+func forkEvents(parent abi.SessionID, at abi.Seq, now abi.Time, model string, births []birth) ([][]byte, error) {
 	first, err := abi.EncodeEvent(&abi.Event{
 		Kind: abi.EventLifecycle, Time: now, SchemaVersion: abi.SchemaVersion,
 		Lifecycle: &abi.Lifecycle{
 			Kind:   abi.LifecycleFork,
 			Detail: fmt.Sprintf("%s@%d", parent, at),
 		},
-		Cell: &abi.Cell{UID: births[0].uid, Parent: parent, At: at, Seed: births[0].seed[:]},
+		Cell: &abi.Cell{UID: births[0].uid, Parent: parent, At: at, Model: model, Seed: births[0].seed[:]},
 	})
 	if err != nil {
 		return nil, err

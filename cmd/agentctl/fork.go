@@ -27,7 +27,7 @@ type forkOptions struct {
 func newForkCommand(a *app) *cobra.Command {
 	var opts forkOptions
 	cmd := &cobra.Command{
-		Use:   "fork --session S [--at N] [--count K] [--names a,b] [--label KEY=VALUE] [--run TEXT|--inputs FILE]",
+		Use:   "fork --session S [--at N] [--count K] [--names a,b] [--label KEY=VALUE] [--model M] [--run TEXT|--inputs FILE]",
 		Short: "Make children that go on from one point of a session",
 		Long: `fork makes children of a session. Each goes on by itself from the record at --at,
 with the memory the session had there; the parent stays as it is and may even be
@@ -38,13 +38,16 @@ A point inside a turn leaves that turn open in the children: exec without --inpu
 it over the record up to there, calls no model for what is recorded, and goes on live.
 Of a turn that is parked there, each child waits, and is decided on, by itself.
 
+--model gives the children another model than their parent's: a branch can be run again
+on it. Their first record names it. An open turn keeps its model.
+
 With --run each child runs a turn on that input, with --inputs there is a child for each
 line of a file, which is its input: the best of many, or many questions, in one command. So
 many run side by side as --parallel says, and a table shows what came of them. The
 exit code is that of the turn that went worst.`,
 		Example: `  agentctl fork --session demo
   agentctl fork demo --count 2 --names left,right --label try=2
-  agentctl fork demo --at 5
+  agentctl fork demo --at 5 --model echo
   agentctl fork demo --count 3 --run "try again, another way"
   agentctl fork demo --inputs questions.txt --parallel 8`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,7 +88,11 @@ func (o *forkOptions) request() (host.ForkRequest, error) {
 	case len(slices.Compact(sorted)) != len(names):
 		return host.ForkRequest{}, usagef("--names has a name twice; names are unique in a project")
 	}
-	return host.ForkRequest{At: abi.Seq(o.at), Count: count, Names: names, Labels: o.labels}, nil
+	req := host.ForkRequest{At: abi.Seq(o.at), Count: count, Names: names, Labels: o.labels}
+	if o.fan.files.script == "" {
+		req.Model = o.fan.model // a script is a model of the turn's alone
+	}
+	return req, nil
 }
 
 func runFork(ctx context.Context, a *app, opts forkOptions) error {

@@ -33,7 +33,7 @@ func (o *fanOutFlags) add(cmd *cobra.Command, a *app) {
 	f.StringArrayVar(&o.run, "run", nil, "run a turn of each child on this input: `TEXT`, - for stdin, or @file")
 	f.Var(text(&o.inputs, ""), "inputs", "make a child for each line of `FILE` (or - for stdin), and run its turn on that line")
 	f.IntVar(&o.parallel, "parallel", 0, "run at most `P` turns at once (default: 4 for each processor)")
-	f.Var(text(&o.model, ""), "model", "model `M` for calls that name none, with --run or --inputs")
+	f.Var(text(&o.model, ""), "model", "give the children the model `M` for calls that name none")
 	f.Var(duration(&o.deadline), "deadline", "fail a turn after this `TIME` (default 10m)")
 	o.files.add(cmd, a)
 }
@@ -51,7 +51,7 @@ func (o *fanOutFlags) read(ctx context.Context, a *app, given func(string) bool)
 		return nil, err
 	}
 	if !given("run") && !given("inputs") {
-		for _, flag := range []string{"parallel", "model", "deadline", "script", "tools", "call-timeout"} {
+		for _, flag := range []string{"parallel", "deadline", "script", "tools", "call-timeout"} {
 			if given(flag) {
 				return nil, usagef("--%s is about the children's turns; give them an input with --run or --inputs", flag)
 			}

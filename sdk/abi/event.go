@@ -136,7 +136,8 @@ type Cell struct {
 	Rewriter int32  `json:"rewriter,omitempty"`
 
 	// EXECUTION_START; Seed also in FORK. Model is the turn's default model:
-	// it fills a ModelCall whose own is empty.
+	// it fills a ModelCall whose own is empty. In FORK it is the child's, where that
+	// is not its parent's.
 	BaseRoot    Digest  `json:"base_root,omitzero"`
 	Seed        []byte  `json:"seed,omitempty"`
 	StartDigest Digest  `json:"start_digest,omitzero"`
