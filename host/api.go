@@ -98,6 +98,9 @@ type CreateRequest struct {
 	Deadline, CallTimeout time.Duration
 	// Retention says which images of past turns are kept.
 	Retention Retention
+	// Budget bounds what the session may use, and each fork of it alone; TreeBudget what
+	// the session and all its forks may use together.
+	Budget, TreeBudget Amounts
 }
 
 // ExecRequest asks for one turn.

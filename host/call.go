@@ -53,6 +53,7 @@ func within[T any](ctx context.Context, limit time.Duration, what string, call f
 
 // stopwatch calls over when it has run for its time. It is made running.
 type stopwatch struct {
+	limit time.Duration
 	mu    sync.Mutex
 	timer *time.Timer
 	since time.Time // when it was set running, zero while it is not
@@ -60,7 +61,7 @@ type stopwatch struct {
 }
 
 func newStopwatch(limit time.Duration, over func()) *stopwatch {
-	return &stopwatch{timer: time.AfterFunc(limit, over), since: time.Now(), left: limit}
+	return &stopwatch{limit: limit, timer: time.AfterFunc(limit, over), since: time.Now(), left: limit}
 }
 
 // pause stops it until resume.
@@ -73,6 +74,17 @@ func (s *stopwatch) pause() {
 	s.timer.Stop()
 	s.left -= time.Since(s.since)
 	s.since = time.Time{}
+}
+
+// ran is how long it has been running in all.
+func (s *stopwatch) ran() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ran := s.limit - s.left
+	if !s.since.IsZero() {
+		ran += time.Since(s.since)
+	}
+	return ran
 }
 
 func (s *stopwatch) resume() {

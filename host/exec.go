@@ -106,7 +106,7 @@ func (h *Host) Resume(ctx context.Context, uid abi.SessionID, observe func(Updat
 // open brings the session to the point where its turn can run.
 func (x *execution) open(ctx context.Context, r row, req ExecRequest) (err error) {
 	h := x.host
-	x.head, x.sum, x.fence, x.session = r.Head, r.sum, r.Head.Fence+1, r.meta
+	x.head, x.sum, x.fence, x.session, x.purse = r.Head, r.sum, r.Head.Fence+1, r.meta, newPurse(r.sum)
 	if req.Expect != nil && *req.Expect != r.Head.Seq {
 		return fmt.Errorf("session %s: %w: it is at seq %d, not %d", r.UID, ErrConflict, r.Head.Seq, *req.Expect)
 	}
@@ -206,7 +206,11 @@ func (x *execution) begin(ctx context.Context, r row, req ExecRequest) error {
 	}
 	// Records never go back in time, whatever the machine's clock does.
 	now := later(x.now(), r.sum.Updated)
-	limits, grants := h.limits(r.meta), h.grants()
+	limits, err := x.affordable(h.limits(r.meta))
+	if err != nil {
+		return err
+	}
+	grants := h.grants()
 	count := abi.Int64(len(req.Inputs))
 	desc := x.module.desc
 	start := &abi.Event{
@@ -333,7 +337,15 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	defer cancel(nil)
 	defer context.AfterFunc(x.host.ctx, func() { cancel(ErrClosed) })()
 	x.calls = cmp.Or(req.CallTimeout, x.session.CallTimeout, x.host.cfg.CallTimeout)
-	x.watch = newStopwatch(deadline, func() { cancel(errDeadline) })
+	wall, err := x.spend(deadline)
+	if err != nil {
+		return x.refused(err)
+	}
+	var over error = errDeadline
+	if wall < deadline {
+		over = &overBudget{what: fmt.Sprintf("the turn took the %s that the budget left", wall)}
+	}
+	x.watch = newStopwatch(wall, func() { cancel(over) })
 	defer x.watch.pause()
 
 	inc, err := x.incarnate(ctx)
@@ -355,6 +367,9 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	if errors.Is(err, errParked) && !x.failed() {
 		x.host.log.Info("turn parked", "session", x.uid, "execution", x.spec.Execution)
 		return Execution{ID: x.spec.Execution, Waiting: x.parkedFor()}, nil
+	}
+	if errors.Is(err, ErrBudget) && !x.failed() {
+		return x.refused(err)
 	}
 	if err != nil {
 		return x.interrupted(ctx, err, deadline)
@@ -404,6 +419,18 @@ func (x *execution) reached(ctx context.Context, inc runtimes.Incarnation) (abi.
 	return image.Root(), image, nil
 }
 
+// refused ends a turn for which the budget has nothing left. What it asked for, and
+// was not done, is recorded before.
+func (x *execution) refused(err error) (Execution, error) {
+	var over *overBudget
+	if !errors.As(err, &over) {
+		return Execution{}, x.giveUp(err)
+	}
+	return x.finish(turn.End{
+		Reason: abi.ReasonBudget, Err: &abi.Error{Code: abi.CodeResourceExhausted, Description: over.Error()},
+	}, nil)
+}
+
 // firstSeed is what the run of a turn begins with: the seed of its start, or of
 // a fork directly behind the opening.
 func firstSeed(m *turn.Machine, start []byte) []byte {
@@ -422,6 +449,8 @@ func (x *execution) interrupted(ctx context.Context, err error, deadline time.Du
 	switch {
 	case x.failed() || errors.Is(err, ErrDivergence) || cause == nil || errors.Is(cause, ErrClosed):
 		return Execution{}, x.giveUp(err)
+	case errors.Is(cause, ErrBudget):
+		return x.refused(cause)
 	case errors.Is(cause, errDeadline) || errors.Is(cause, context.DeadlineExceeded):
 		end.Reason = abi.ReasonDeadline
 		end.Err = &abi.Error{Code: abi.CodeDeadlineExceeded, Description: fmt.Sprintf("the turn passed its deadline of %s", deadline)}
@@ -448,7 +477,7 @@ func (x *execution) abandon(ctx context.Context, req ExecRequest) (Execution, er
 	}
 	next := &execution{
 		host: x.host, uid: x.uid, module: x.module, stream: x.stream, cancel: x.cancel, done: x.done,
-		head: r.Head, sum: r.sum, fence: x.fence, session: r.meta,
+		head: r.Head, sum: r.sum, fence: x.fence, session: r.meta, purse: newPurse(r.sum),
 	}
 	if err := next.begin(ctx, r, req); err != nil {
 		return Execution{}, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type execution struct {
 	key      string        // of the request that began the turn, until it is durable
 	calls    time.Duration // that a call of a model or tool may take
 	watch    *stopwatch    // of the deadline
+	calling  calling       // what the calls under way may use
 
 	// cancel ends the turn; nil for what is no turn. done is closed once ended and
 	// endErr are how that came out.
@@ -51,6 +53,7 @@ type execution struct {
 	sealed    bool // under appending: no more appends
 
 	mu     sync.Mutex // guards what follows
+	purse  purse
 	head   journal.Head
 	sum    summary
 	staged []turn.Staged
@@ -98,6 +101,7 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 			if callErr != nil {
 				return runtimes.Response{}, callErr
 			}
+			x.settle(x.calling.aside, x.took(ready.Effect, answer))
 			if err := x.fault("answered"); err != nil {
 				return runtimes.Response{}, err
 			}
@@ -122,6 +126,7 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 				if ctx.Err() != nil {
 					return runtimes.Response{}, context.Cause(ctx)
 				}
+				x.toolDone()
 				if err := x.fault("answered"); err != nil {
 					return runtimes.Response{}, err
 				}
@@ -165,12 +170,17 @@ func (x *execution) act(ready turn.Ready) error {
 			return err
 		}
 	}
-	if ready.Commit || x.heavy() {
-		var closing func(*summary, journal.Head)
+	aside, err := x.aside(ready)
+	if err != nil {
+		return err
+	}
+	if ready.Commit || aside != (Amounts{}) || x.heavy() {
+		c := commitment{reserve: aside}
 		if ready.Park != nil {
-			closing = func(s *summary, _ journal.Head) { s.Waiting = waitingOf(ready.Park) }
+			x.endSpending(0, false)
+			c.closing = func(s *summary, _ journal.Head) { s.Waiting = waitingOf(ready.Park) }
 		}
-		if err := x.commit(nil, nil, closing); err != nil {
+		if err := x.commit(c); err != nil {
 			return err
 		}
 		return x.fault("committed")
@@ -204,26 +214,41 @@ func (x *execution) heavy() bool {
 	return x.bytes > maxStagedBytes
 }
 
-// commit makes what is staged durable, and with it the records in last, which
-// cannot become durable without image; close then sees the summary. It returns
-// when that is done; the client sees the records only then (I6).
-func (x *execution) commit(last []turn.Staged, image *journal.Image, closing func(*summary, journal.Head)) error {
+// commitment is what a commit makes durable beside what is staged.
+type commitment struct {
+	last    []turn.Staged
+	image   *journal.Image               // without which last cannot become durable
+	closing func(*summary, journal.Head) // sees the summary, if it is set
+	reserve Amounts                      // is set aside, or nothing is written
+}
+
+// commit makes what is staged durable, and c with it. It returns when that is done;
+// the client sees the records only then (I6). After ErrBudget all is staged as it was.
+func (x *execution) commit(c commitment) error {
 	x.appending.Lock()
 	defer x.appending.Unlock()
 	x.mu.Lock()
-	staged := append(x.staged, last...)
+	if x.err == nil && !x.sealed {
+		if err := x.purse.reserve(c.reserve); err != nil {
+			x.mu.Unlock()
+			return err
+		}
+	}
+	kept, bytes := x.staged, x.bytes
+	staged := append(slices.Clip(kept), c.last...)
 	x.staged, x.bytes = nil, 0
-	head, sum, err := x.head, x.sum, x.err
+	head, sum, purse, err := x.head, x.sum, x.purse, x.err
 	x.mu.Unlock()
 	switch {
 	case err != nil:
 		return err
 	case x.sealed:
 		return errSealed
-	case len(staged) == 0:
+	case len(staged) == 0 && c.reserve == (Amounts{}):
 		return nil
 	}
-	a := journal.Append{Head: head, Fence: x.fence, Image: image}
+	a := journal.Append{Head: head, Fence: x.fence, Image: c.image, Charges: purse.charges(c.reserve)}
+	sum.Used, sum.Held = purse.used, purse.held
 	if x.key != "" {
 		a.Marks = []journal.Mark{{Name: x.key, Seq: x.startSeq}}
 	}
@@ -232,20 +257,28 @@ func (x *execution) commit(last []turn.Staged, image *journal.Image, closing fun
 		a.Blobs = append(a.Blobs, s.Blobs...)
 		sum.Updated = later(sum.Updated, s.Event.Time)
 	}
-	if closing != nil {
-		closing(&sum, journal.Head{Seq: head.Seq + abi.Seq(len(staged))})
+	if c.closing != nil {
+		c.closing(&sum, journal.Head{Seq: head.Seq + abi.Seq(len(staged))})
 	}
 	a.Summary = mustJSON(sum)
 	// An append that is under way is never left: what it did must be known.
 	records, err := x.host.journal.Append(context.Background(), x.uid, a)
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if errors.Is(err, journal.ErrSpent) {
+		x.purse.unreserve(c.reserve)
+		x.staged, x.bytes = append(slices.Clip(kept), x.staged...), x.bytes+bytes
+		return asOverBudget(err)
+	}
 	if err != nil {
 		x.err = asConflict(err)
 		return x.err
 	}
-	end := records[len(records)-1]
-	x.head = journal.Head{Seq: end.Seq, Hash: end.Hash, Fence: end.Fence}
+	x.purse.charged(purse)
+	x.head.Fence = x.fence
+	if n := len(records); n > 0 {
+		x.head.Seq, x.head.Hash = records[n-1].Seq, records[n-1].Hash
+	}
 	x.sum, x.key = sum, ""
 	x.stream.records(records, staged)
 	x.host.watches.committed(x.uid)
@@ -282,7 +315,7 @@ func (x *execution) flush() {
 		x.armFlush()
 		return
 	}
-	if err := x.commit(nil, nil, nil); err != nil && !errors.Is(err, errSealed) {
+	if err := x.commit(commitment{}); err != nil && !errors.Is(err, errSealed) {
 		x.host.log.Warn("background flush", "session", x.uid, "error", err)
 	}
 }
@@ -317,7 +350,8 @@ func (x *execution) failed() bool {
 // still possible: a paid answer is not lost.
 func (x *execution) giveUp(cause error) error {
 	if !x.failed() {
-		if err := x.commit(nil, nil, nil); err != nil {
+		x.endSpending(0, false)
+		if err := x.commit(commitment{}); err != nil {
 			x.host.log.Warn("flush of an interrupted turn", "session", x.uid, "error", err)
 		}
 	}
@@ -350,7 +384,12 @@ func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error
 	if image == nil && x.module.desc.Harness.HoldsMemory() {
 		image = x.base // of a first turn that failed the golden one, not stored yet
 	}
-	err = x.commit(ready.Stage, image, func(s *summary, head journal.Head) {
+	fuel := int64(end.Fuel)
+	if end.Reason.Class() == abi.ClassExternal {
+		fuel = unknownFuel
+	}
+	x.endSpending(fuel, true)
+	err = x.commit(commitment{last: ready.Stage, image: image, closing: func(s *summary, head journal.Head) {
 		s.Open, s.Closed, s.Waiting = 0, head.Seq, nil
 		s.State, s.Reason = last.End.State, last.Cell.Reason
 		s.Turns, s.ModelCalls = int64(last.Cell.Turn), int64(last.Cell.ModelCalls)
@@ -360,7 +399,7 @@ func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error
 		if x.cloned && x.startSeq > s.Forked && last.End.State == abi.StateCompleted {
 			s.Forked = 0
 		}
-	})
+	}})
 	if err != nil {
 		return Execution{}, x.giveUp(err)
 	}
@@ -406,9 +445,9 @@ func (x *execution) perform(ctx context.Context, effect *turn.Effect) (turn.Answ
 	x.host.providerCalls.Add(1)
 	x.watch.pause()
 	defer x.watch.resume()
-	result, err := within(ctx, x.calls, fmt.Sprintf("model %q", effect.Call.Model), func(ctx context.Context) (model.Result, error) {
+	result, err := within(ctx, x.callTime(), fmt.Sprintf("model %q", effect.Call.Model), func(ctx context.Context) (model.Result, error) {
 		return provider.Complete(ctx, model.Request{
-			Session: x.uid, Index: effect.Index, Attempt: effect.Attempt, Call: effect.Call,
+			Session: x.uid, Index: effect.Index, Attempt: effect.Attempt, Call: effect.Call, MaxOutputTokens: x.calling.output,
 		}, func(d model.Delta) {
 			if ctx.Err() == nil {
 				x.stream.delta(Delta{

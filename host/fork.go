@@ -76,6 +76,9 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 	}
 	now := later(abi.NewTime(h.cfg.Now()), sum.Updated)
 	sum.Updated, sum.Forked, sum.Suspended = now, at+1, false
+	// Whatever the point, a child has used what its parent has.
+	sum.Used, sum.Inherited, sum.Held = parent.sum.Used, parent.sum.Used, Amounts{}
+	sum.Budget, sum.Tree = parent.sum.Budget, parent.sum.Tree
 	if sum.Open == 0 {
 		sum.Closed = at + 1
 	}

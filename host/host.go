@@ -110,6 +110,10 @@ type Config struct {
 	// MaxQueue is how many turns may wait for one session (ExecRequest.Wait); 0
 	// means DefaultMaxQueue.
 	MaxQueue int
+	// Prices tells what a model's tokens cost, in the same currency for all; false
+	// that nobody knows, which a session with a budget of cost does not go on with.
+	// nil knows no price.
+	Prices func(model string) (Price, bool)
 	// Warm bounds the cells that are kept for the next turn.
 	Warm WarmLimits
 	// FlushDelay is the longest a staged record stays volatile while its turn

@@ -158,6 +158,7 @@ type rig struct {
 	turns      int // at once; 0: the default
 	queue      int // for one session; 0: the default
 	tools      map[string]tool.Tool
+	prices     func(string) (host.Price, bool)
 	log        *slog.Logger     // nil: discarded
 	now        func() time.Time // nil: the machine's
 	still      bool             // clock and randomness stand still
@@ -190,7 +191,7 @@ func (r *rig) open() *rig {
 	r.t.Helper()
 	cfg := host.Config{
 		Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
-		Tools: r.tools, Log: r.log, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
+		Tools: r.tools, Prices: r.prices, Log: r.log, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
 		Paused: true, Rebuilding: r.rebuilding,
 	}
 	if r.still {

@@ -49,6 +49,14 @@ type summary struct {
 	Forked     abi.Seq         `json:"forked,omitempty"`    // FORK that no completed turn has followed yet
 	Waiting    []Waiting       `json:"waiting,omitempty"`   // what the open turn is parked for
 	Suspended  bool            `json:"suspended,omitempty"` // by a person, and nothing has run since
+
+	// What the session used, with what it inherited, what is set aside for its open
+	// turn, and what it may: see Spending.
+	Used      Amounts       `json:"used,omitzero"`
+	Inherited Amounts       `json:"inherited,omitzero"`
+	Held      Amounts       `json:"held,omitzero"`
+	Budget    Amounts       `json:"budget,omitzero"`
+	Tree      abi.SessionID `json:"tree,omitempty"`
 }
 
 // row is a session as stored, decoded.
@@ -183,7 +191,7 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 			return Session{}, err
 		}
 	}
-	if err := errors.Join(checkConfig(req.Config), checkLabels(req.Labels), h.checkLimits(req.Limits), checkTimes(req.Deadline, req.CallTimeout), checkRetention(req.Retention)); err != nil {
+	if err := errors.Join(checkConfig(req.Config), checkLabels(req.Labels), h.checkLimits(req.Limits), checkTimes(req.Deadline, req.CallTimeout), checkRetention(req.Retention), checkBudget(req.Budget), checkBudget(req.TreeBudget)); err != nil {
 		return Session{}, err
 	}
 	if req.Model != "" {
@@ -215,9 +223,16 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 	if err != nil {
 		return Session{}, err
 	}
-	stored, err := h.journal.Create(ctx, journal.Session{
-		UID: uid, Project: req.Project, Name: req.Name, Created: now.Time,
-		Meta: mustJSON(m), Summary: mustJSON(summary{Updated: now, Root: m.GoldenRoot}),
+	sum := summary{Updated: now, Root: m.GoldenRoot, Budget: req.Budget}
+	create := h.journal.Create
+	if req.TreeBudget != (Amounts{}) {
+		sum.Tree = uid
+		create = func(ctx context.Context, s journal.Session) (journal.Session, error) {
+			return h.journal.CreateWithAccount(ctx, s, req.TreeBudget.vector())
+		}
+	}
+	stored, err := create(ctx, journal.Session{
+		UID: uid, Project: req.Project, Name: req.Name, Created: now.Time, Meta: mustJSON(m), Summary: mustJSON(sum),
 	})
 	if errors.Is(err, journal.ErrExists) {
 		return Session{}, fmt.Errorf("name %q in project %q: %w", req.Name, req.Project, ErrExists)

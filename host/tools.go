@@ -130,16 +130,17 @@ const maxResultsBytes = 32 << 20
 
 // callTools performs calls side by side.
 func (x *execution) callTools(ctx context.Context, effects []turn.ToolEffect, done chan<- toolDone) {
+	limit := x.callTime()
 	for _, e := range effects {
 		go func() {
-			outcome, size := x.callTool(ctx, e.Call)
+			outcome, size := x.callTool(ctx, e.Call, limit)
 			done <- toolDone{e.Call.ID, outcome, size}
 		}()
 	}
 }
 
 // callTool is the outcome of a call, and the size of its result.
-func (x *execution) callTool(ctx context.Context, call abi.ToolCall) (turn.ToolOutcome, int) {
+func (x *execution) callTool(ctx context.Context, call abi.ToolCall, limit time.Duration) (turn.ToolOutcome, int) {
 	failed := func(format string, args ...any) (turn.ToolOutcome, int) {
 		return turn.ToolOutcome{Err: fmt.Errorf(format, args...)}, 0
 	}
@@ -147,7 +148,7 @@ func (x *execution) callTool(ctx context.Context, call abi.ToolCall) (turn.ToolO
 	if !ok {
 		return failed("tool %q: %w on this host", call.Tool, ErrNotFound)
 	}
-	result, err := within(ctx, x.calls, fmt.Sprintf("tool %q", call.Tool), func(ctx context.Context) (abi.ToolResult, error) {
+	result, err := within(ctx, limit, fmt.Sprintf("tool %q", call.Tool), func(ctx context.Context) (abi.ToolResult, error) {
 		return t.Executor.Call(ctx, tool.Call{Session: x.uid, Execution: x.spec.Execution, ToolCall: call})
 	})
 	if err != nil {

@@ -24,13 +24,13 @@ type Account struct {
 	Used, Held []int64
 }
 
-// Charge changes the counters of an account by what Used and Held say, of which a
-// negative part gives back. The changes of Used and Held together are what is taken: an
-// append that takes of a counter what its limit does not leave is refused, with a
-// *SpentError.
+// Charge changes the counters of an account. Used and Held say what has happened,
+// whatever the limits are; what is below zero gives back. Take is what is to be held
+// from now on: of what a limit does not leave then, nothing is taken and the append
+// is refused, with a *SpentError.
 type Charge struct {
-	Account    abi.SessionID
-	Used, Held []int64
+	Account          abi.SessionID
+	Used, Held, Take []int64
 }
 
 // ErrSpent: an account does not have what an append was to be charged. Nothing was
@@ -142,17 +142,16 @@ func (st *stage) charge(charges []Charge) error {
 	return nil
 }
 
-// charged is the account after c.
+// charged is the account after c, unless that takes too much.
 func (a Account) charged(c Charge) (Account, error) {
 	out := Account{Limit: a.Limit}
 	for i := range maxCounters {
-		used, held, limit := at(a.Used, i), at(a.Held, i), at(a.Limit, i)
-		want := at(c.Used, i) + at(c.Held, i)
-		if want > 0 && limit > 0 && want > limit-used-held {
-			return a, &SpentError{Account: c.Account, Counter: i, Want: want, Limit: limit, Used: used, Held: held}
+		used, held, limit := max(0, at(a.Used, i)+at(c.Used, i)), max(0, at(a.Held, i)+at(c.Held, i)), at(a.Limit, i)
+		take := max(0, at(c.Take, i))
+		if take > 0 && limit > 0 && take > limit-used-held {
+			return a, &SpentError{Account: c.Account, Counter: i, Want: take, Limit: limit, Used: used, Held: held}
 		}
-		out.Used = append(out.Used, max(0, used+at(c.Used, i)))
-		out.Held = append(out.Held, max(0, held+at(c.Held, i)))
+		out.Used, out.Held = append(out.Used, used), append(out.Held, held+take)
 	}
 	return out, nil
 }
@@ -169,8 +168,8 @@ func checkCharges(charges []Charge) error {
 		if err := checkUID(c.Account); err != nil {
 			return err
 		}
-		if max(len(c.Used), len(c.Held)) > maxCounters {
-			return fmt.Errorf("a charge of %d counters: an account has at most %d", max(len(c.Used), len(c.Held)), maxCounters)
+		if n := max(len(c.Used), len(c.Held), len(c.Take)); n > maxCounters {
+			return fmt.Errorf("a charge of %d counters: an account has at most %d", n, maxCounters)
 		}
 		if slices.ContainsFunc(charges[:i], func(o Charge) bool { return o.Account == c.Account }) {
 			return fmt.Errorf("two charges of account %q", c.Account)

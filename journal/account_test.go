@@ -35,22 +35,24 @@ func TestAccount(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, step := range []struct {
-			name        string
-			uid         abi.SessionID
-			used, held  []int64
-			spent       int // the counter, -1 if it is charged
-			left        SpentError
-			wantU, want []int64
+			name             string
+			uid              abi.SessionID
+			used, held, take []int64
+			spent            int // the counter, -1 if it is charged
+			left             SpentError
+			wantU, want      []int64
 		}{
-			{"hold", "root", nil, []int64{60, 1 << 40}, -1, SpentError{}, []int64{0, 0, 0}, []int64{60, 1 << 40, 0}},
-			{"another session holds too much", "other", nil, []int64{41}, 0, SpentError{Want: 41, Limit: 100, Held: 60}, []int64{0, 0, 0}, []int64{60, 1 << 40, 0}},
-			{"all that is left", "other", nil, []int64{40, 0, 5}, -1, SpentError{}, []int64{0, 0, 0}, []int64{100, 1 << 40, 5}},
-			{"a move from held to used takes nothing", "root", []int64{60}, []int64{-60}, -1, SpentError{}, []int64{60, 0, 0}, []int64{40, 1 << 40, 5}},
-			{"give back", "other", []int64{1}, []int64{-40, 0, -5}, -1, SpentError{}, []int64{61, 0, 0}, []int64{0, 1 << 40, 0}},
-			{"the second counter that is too much counts too", "root", []int64{1}, []int64{0, 0, 6}, 2, SpentError{Want: 6, Limit: 5}, []int64{61, 0, 0}, []int64{0, 1 << 40, 0}},
-			{"never below zero", "root", []int64{-100}, []int64{-100}, -1, SpentError{}, []int64{0, 0, 0}, []int64{0, 1 << 40, 0}},
+			{"take", "root", nil, nil, []int64{60, 1 << 40}, -1, SpentError{}, []int64{0, 0, 0}, []int64{60, 1 << 40, 0}},
+			{"another session takes too much", "other", nil, nil, []int64{41}, 0, SpentError{Want: 41, Limit: 100, Held: 60}, []int64{0, 0, 0}, []int64{60, 1 << 40, 0}},
+			{"all that is left", "other", nil, nil, []int64{40, 0, 5}, -1, SpentError{}, []int64{0, 0, 0}, []int64{100, 1 << 40, 5}},
+			{"what was held is used", "root", []int64{60}, []int64{-60}, nil, -1, SpentError{}, []int64{60, 0, 0}, []int64{40, 1 << 40, 5}},
+			{"what is given back can be taken", "other", []int64{1}, []int64{-40, 0, -5}, []int64{39}, -1, SpentError{}, []int64{61, 0, 0}, []int64{39, 1 << 40, 0}},
+			{"a refused one gives nothing back", "other", []int64{1}, []int64{-39}, []int64{0, 0, 6}, 2, SpentError{Want: 6, Limit: 5}, []int64{61, 0, 0}, []int64{39, 1 << 40, 0}},
+			{"what was used counts beyond the limit", "root", []int64{50}, nil, nil, -1, SpentError{}, []int64{111, 0, 0}, []int64{39, 1 << 40, 0}},
+			{"and keeps others from taking", "root", nil, nil, []int64{1}, 0, SpentError{Want: 1, Limit: 100, Used: 111, Held: 39}, []int64{111, 0, 0}, []int64{39, 1 << 40, 0}},
+			{"never below zero", "root", []int64{-200}, []int64{-100}, nil, -1, SpentError{}, []int64{0, 0, 0}, []int64{0, 1 << 40, 0}},
 		} {
-			err := charged(t, j, step.uid, Charge{"root", step.used, step.held})
+			err := charged(t, j, step.uid, Charge{"root", step.used, step.held, step.take})
 			var spent *SpentError
 			switch {
 			case step.spent < 0 && err != nil:
@@ -75,7 +77,7 @@ func TestAccount(t *testing.T) {
 		if err := j.SetAccount(ctx, "root", []int64{1, 2, 3}); err != nil {
 			t.Fatal(err)
 		}
-		if err := charged(t, j, "other", Charge{"none", []int64{1}, nil}); !errors.Is(err, ErrNotFound) {
+		if err := charged(t, j, "other", Charge{Account: "none", Used: []int64{1}}); !errors.Is(err, ErrNotFound) {
 			t.Errorf("an account that is not there: %v", err)
 		}
 	})
@@ -90,14 +92,14 @@ func TestAccount_ChargeAlone(t *testing.T) {
 	if _, err := j.CreateWithAccount(ctx, Session{UID: "s", Project: "p"}, []int64{10}); err != nil {
 		t.Fatal(err)
 	}
-	if err := charged(t, j, "s", Charge{"s", []int64{1}, nil}); err != nil {
+	if err := charged(t, j, "s", Charge{Account: "s", Used: []int64{1}}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := j.Session("s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	records, err := j.Append(ctx, "s", Append{Head: before.Head, Fence: 7, Charges: []Charge{{"s", nil, []int64{2}}}, Summary: []byte("x")})
+	records, err := j.Append(ctx, "s", Append{Head: before.Head, Fence: 7, Charges: []Charge{{Account: "s", Take: []int64{2}}}, Summary: []byte("x")})
 	if err != nil || len(records) != 0 {
 		t.Fatalf("%d records, %v", len(records), err)
 	}
@@ -105,7 +107,7 @@ func TestAccount_ChargeAlone(t *testing.T) {
 	if err != nil || now.Head != (Head{Seq: before.Head.Seq, Hash: before.Head.Hash, Fence: 7}) || string(now.Summary) != "x" {
 		t.Errorf("it is at %+v with %q (%v)", now.Head, now.Summary, err)
 	}
-	if _, err := j.Append(ctx, "s", Append{Head: now.Head, Fence: 6, Charges: []Charge{{"s", nil, []int64{2}}}}); !errors.Is(err, ErrFenced) {
+	if _, err := j.Append(ctx, "s", Append{Head: now.Head, Fence: 6, Charges: []Charge{{Account: "s", Take: []int64{2}}}}); !errors.Is(err, ErrFenced) {
 		t.Errorf("I7: a writer that was fenced off charges: %v", err)
 	}
 }
@@ -133,7 +135,7 @@ func TestAccount_NeverOverspent(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				_, err = j.Append(t.Context(), uid, Append{Head: s.Head, Events: [][]byte{[]byte(`{}`)}, Charges: []Charge{{"root", nil, []int64{1}}}})
+				_, err = j.Append(t.Context(), uid, Append{Head: s.Head, Events: [][]byte{[]byte(`{}`)}, Charges: []Charge{{Account: "root", Take: []int64{1}}}})
 				mu.Lock()
 				if err == nil {
 					granted++
@@ -159,7 +161,7 @@ func TestAccount_GoesWithItsSession(t *testing.T) {
 	if _, err := j.CreateWithAccount(ctx, Session{UID: "root", Project: "p"}, []int64{10}); err != nil {
 		t.Fatal(err)
 	}
-	if err := charged(t, j, "root", Charge{"root", []int64{1}, nil}); err != nil {
+	if err := charged(t, j, "root", Charge{Account: "root", Used: []int64{1}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := j.Fork(ctx, "root", 1, time.Unix(1, 0), []ForkChild{{UID: "child", Event: []byte(`{}`)}}); err != nil {
@@ -180,7 +182,7 @@ func TestAccount_GoesWithItsSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	collect()
-	if err := charged(t, j, "child", Charge{"root", []int64{1}, nil}); err != nil {
+	if err := charged(t, j, "child", Charge{Account: "root", Used: []int64{1}}); err != nil {
 		t.Errorf("a fork has no account any more: %v", err)
 	}
 	if _, err := j.Delete(ctx, "child", time.Unix(3, 0)); err != nil {

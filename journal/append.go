@@ -30,9 +30,6 @@ func (j *Journal) Append(ctx context.Context, uid abi.SessionID, a Append) ([]Re
 }
 
 func (j *Journal) append(ctx context.Context, uid abi.SessionID, a Append) ([]Record, error) {
-	if len(a.Events) == 0 && len(a.Charges) == 0 {
-		return nil, errors.New("no events")
-	}
 	records, puts, err := chain(uid, a.Head, a.Fence, a.Events)
 	if err != nil {
 		return nil, err

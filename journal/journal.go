@@ -119,8 +119,8 @@ type Append struct {
 	// below the session's with ErrFenced (I7). Head.Fence is not compared.
 	Head  Head
 	Fence abi.Fence
-	// Events are encoded events (abi.EncodeEvent), in order; at least one, but with
-	// Charges, of which none are needed.
+	// Events are encoded events (abi.EncodeEvent), in order. Without any, only what is
+	// kept beside the record changes.
 	Events [][]byte
 	// Blobs are stored with the records, or ahead of them, once each.
 	Blobs [][]byte
@@ -130,8 +130,8 @@ type Append struct {
 	Summary []byte
 	// Marks are names for records of the session, new or old, kept with it.
 	Marks []Mark
-	// Charges are made with the append, or refuse it with ErrSpent. Each account is
-	// charged once.
+	// Charges are made with the append, or refuse it with ErrSpent; one for each
+	// account.
 	Charges []Charge
 }
 

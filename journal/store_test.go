@@ -413,7 +413,6 @@ func TestAppendRefuses(t *testing.T) {
 			events [][]byte
 			want   error
 		}{
-			{"nothing", nil, nil},
 			{"an empty event", [][]byte{{}}, nil},
 			{"an event of two lines", [][]byte{[]byte("{\n}")}, nil},
 			{"an array", [][]byte{[]byte("[]")}, nil},

@@ -55,6 +55,9 @@ type Request struct {
 	// Attempt is 0 when the call is made first, and more when it is made again
 	// after a host died before its outcome was recorded. Every Delta carries it.
 	Attempt int
+	// MaxOutputTokens, if not zero, is the most tokens that the answer may have,
+	// whatever the call says: what it costs was set aside.
+	MaxOutputTokens int64
 	// Call is what the harness asked for, with Model filled in.
 	Call abi.ModelCall
 }

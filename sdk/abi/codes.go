@@ -56,6 +56,7 @@ const (
 	ReasonAbandoned EndReason = "abandoned" // a person gave the open turn up
 	ReasonEngine    EndReason = "engine"    // a limit of the engine itself
 	ReasonHost      EndReason = "host"      // the host could not go on
+	ReasonBudget    EndReason = "budget"    // what it asked for next is more than the budget leaves
 )
 
 // EndClass says whether running the turn again must reach the same end.
@@ -70,7 +71,7 @@ const (
 // Class is the class of r.
 func (r EndReason) Class() EndClass {
 	switch r {
-	case ReasonDeadline, ReasonCanceled, ReasonAbandoned, ReasonEngine, ReasonHost:
+	case ReasonDeadline, ReasonCanceled, ReasonAbandoned, ReasonEngine, ReasonHost, ReasonBudget:
 		return ClassExternal
 	}
 	return ClassDeterministic
