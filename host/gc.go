@@ -16,14 +16,7 @@ import (
 // the next time. What is needed but cannot be read is a journal.ErrCorrupt, and
 // nothing is taken away.
 func (h *Host) Collect(ctx context.Context) (journal.Collected, error) {
-	h.images.clear() // or they would be in use
-	c, err := h.journal.Collect(ctx, h.namer(ctx))
-	if err != nil {
-		return c, err
-	}
-	h.log.Info("collected", "sessions", c.Sessions, "records", c.Records, "blobs", c.Blobs,
-		"images", c.Images, "pages", c.Pages, "bytes", c.Bytes)
-	return c, nil
+	return h.collect(ctx, h.namer(ctx))
 }
 
 // namer tells the journal what sessions, records and refs name, in one walk.

@@ -121,7 +121,11 @@ type Config struct {
 	// background flush off.
 	FlushDelay time.Duration
 
-	// Paused makes a host that runs nothing by itself until Release. Else it
+	// AutoCollect makes a host that collects by itself when CollectPays, from a minute
+	// after New on and until Close: it prefers moments without a turn, and takes a small
+	// part of one processor. What goes wrong is logged, and tried again later.
+	AutoCollect bool
+	// Paused makes a host that runs no turn by itself until Release. Else it
 	// recovers the turns that a process has left open, and takes up parked ones as
 	// their times come, from the start on and in the background: see Recover.
 	Paused bool
@@ -173,6 +177,7 @@ type Host struct {
 	closed  bool
 	turns   sync.WaitGroup
 	watches watches
+	growth  growth
 
 	recoveries map[*recovery]struct{} // under mu: who wants to hear of parked turns
 	released   sync.Once
@@ -246,7 +251,11 @@ func New(cfg Config) (*Host, error) {
 		images:  newImageCache(256),
 		warm:    newWarmCache(cfg.Warm, cfg.Log),
 
-		recoveries: map[*recovery]struct{}{},
+		growth: newGrowth(), recoveries: map[*recovery]struct{}{},
+	}
+	if cfg.AutoCollect {
+		h.turns.Add(1)
+		go h.collectByItself()
 	}
 	if !cfg.Paused {
 		h.Release()
@@ -255,7 +264,7 @@ func New(cfg Config) (*Host, error) {
 }
 
 // Close drops the turns that run, which leaves them interrupted and resumable,
-// and waits until they are gone.
+// ends a collection, and waits until they are gone.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closed = true
