@@ -261,16 +261,20 @@ func (c *Client) try(ctx context.Context, p Protocol, req model.Request, body []
 	c.attempts.Add(1)
 	result, failure := c.attempt(ctx, p, req, body, key, out)
 	c.breaker.leave(ctx.Err() != nil, failure != nil && failure.down)
-	log := c.endpoint.Log.With("provider", c.endpoint.Name, "model", req.Call.Model, "session", req.Session,
-		"attempt", out.attempt, "took", time.Since(begun))
+	level, text := slog.LevelInfo, "model call answered"
+	facts := []slog.Attr{
+		slog.String("provider", c.endpoint.Name), slog.String("model", req.Call.Model), slog.String("session", string(req.Session)),
+		slog.Int("attempt", out.attempt), slog.Duration("took", time.Since(begun)),
+	}
 	switch {
 	case failure == nil:
-		log.Info("model call answered")
 	case ctx.Err() != nil:
-		log.Info("model call given up")
+		text = "model call given up"
 	default:
-		log.Warn("model call failed", "status", failure.status, "code", failure.Code, "retry", failure.Retry)
+		level, text = slog.LevelWarn, "model call failed"
+		facts = append(facts, slog.Int("status", failure.status), slog.Int("code", int(failure.Code)), slog.Bool("retry", failure.Retry))
 	}
+	c.endpoint.Log.LogAttrs(ctx, level, text, facts...)
 	return result, failure
 }
 

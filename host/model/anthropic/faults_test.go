@@ -1,0 +1,77 @@
+package anthropic_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/host/model/anthropic"
+	"github.com/agentcell/agentcell/host/model/modeltest"
+	"github.com/agentcell/agentcell/host/model/remote"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// provider calls a model through transport.
+func provider(transport http.RoundTripper, o anthropic.Options) model.Provider {
+	c, err := remote.New(remote.Endpoint{
+		Name: "fake", URL: "http://fake.invalid/v1/messages", Transport: transport,
+		Header: map[string]string{anthropic.VersionHeader: anthropic.Version},
+		Key:    remote.Key{Name: "env:KEY", Get: func() (string, error) { return modeltest.Canary, nil }},
+		Auth:   anthropic.DefaultAuth, FirstByte: modeltest.FirstByte, Idle: modeltest.Idle,
+	})
+	if err != nil {
+		panic(err)
+	}
+	if o.Model == "" {
+		o.Model = "m-1"
+	}
+	return anthropic.New(c, o)
+}
+
+func event(name, data string) string {
+	return fmt.Sprintf("event: %s\ndata: {\"type\":%q%s}\n\n", name, name, data)
+}
+
+var (
+	begun = event("message_start", `,"message":{"type":"message","role":"assistant","model":"m-1","content":[],"usage":{"input_tokens":10,"output_tokens":1}}`)
+	text  = begun + event("content_block_start", `,"index":0,"content_block":{"type":"text","text":""}`) + event("ping", "")
+	ended = event("content_block_stop", `,"index":0`) + stopped
+	// stopped ends a message.
+	stopped = event("message_delta", `,"delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":5}`) + event("message_stop", "")
+)
+
+func piece(s string) string {
+	return event("content_block_delta", fmt.Sprintf(`,"index":0,"delta":{"type":"text_delta","text":%q}`, s))
+}
+
+func calls(args string) string {
+	return begun + event("content_block_start", `,"index":0,"content_block":{"type":"tool_use","id":"c1","name":"f","input":{}}`) +
+		event("content_block_delta", fmt.Sprintf(`,"index":0,"delta":{"type":"input_json_delta","partial_json":%q}`, args)) + ended
+}
+
+func TestFaults(t *testing.T) {
+	modeltest.Faults(t, modeltest.API{
+		New:        func(rt http.RoundTripper) model.Provider { return provider(rt, anthropic.Options{}) },
+		AuthHeader: "X-Api-Key",
+		Stream:     text + piece("hello ") + piece("world") + ended,
+		Whole:      `{"type":"message","model":"m-1","content":[{"type":"text","text":"hello world"}],"stop_reason":"end_turn"}`,
+		Empty:      begun + stopped,
+		NoChoice:   `{"hello":"world"}`,
+		BadArgs:    calls(`{"a":`),
+		Overloaded: text + piece("hel") + event("error", `,"error":{"type":"overloaded_error","message":"busy"}`),
+		Rejected:   text + piece("hel") + event("error", `,"error":{"type":"invalid_request_error","message":"no"}`),
+		Head:       text,
+		Piece:      piece("All work and no play makes Jack a dull boy."),
+		Says:       func(s string) string { return text + piece("you sent ") + piece(s) + ended },
+		Calls:      func(s string) string { return calls(fmt.Sprintf(`{"a":%q}`, s)) },
+	})
+}
+
+func TestContract(t *testing.T) {
+	stream := modeltest.Answer(200, text+piece("hello ")+piece("world")+ended)
+	s := modeltest.Serve(t, modeltest.Always(100, stream)...)
+	modeltest.Run(t, provider(s, anthropic.Options{}), model.Request{
+		Call: abi.ModelCall{Model: "m", Messages: []abi.Message{abi.Text(abi.RoleUser, "hi")}},
+	})
+}
