@@ -221,6 +221,9 @@ type Verification struct {
 	Reexecuted, Prefix, ChainOnly int64
 	// Images is how many images of the session were read and are whole.
 	Images int64
+	// Upgrades of the harness, of which those of one that holds memory reached the
+	// recorded root again.
+	Upgrades int64
 	// ProviderCalls counts the model calls that left the host meanwhile.
 	ProviderCalls int64
 	// Root is the root that the last turn reached.

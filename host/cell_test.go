@@ -18,8 +18,13 @@ type cell struct {
 	// run is the body of agent_run, cloned that of agent_cloned if it has one;
 	// "$json N" in it is a request, pointer and length, made of texts[N].
 	run, cloned string
-	texts       []string
+	// save and load are those of agent_save and agent_load.
+	save, load string
+	texts      []string
 }
+
+// description is the descriptor of a cell.
+const description = `{"id":%q,"capabilities":{"resumability":%q}}`
 
 // textsAt is where the texts of a cell begin; what lies below is a guest's own.
 const textsAt = 32 << 10
@@ -36,7 +41,7 @@ func (c cell) harness(name string) host.Harness {
 	if c.stateless {
 		resumability = "RESUMABILITY_STATELESS_REPLAY"
 	}
-	describe := place(fmt.Sprintf(`{"id":%q,"capabilities":{"resumability":%q}}`, name, resumability))
+	describe := place(fmt.Sprintf(description, name, resumability))
 	for i, text := range c.texts {
 		c.run = strings.ReplaceAll(c.run, fmt.Sprintf("$json %d ", i), place(text))
 	}
@@ -48,8 +53,14 @@ func (c cell) harness(name string) host.Harness {
 		{Export: "agent_describe", Type: "-> i32", Body: describe + "call $reply drop i32.const 0"},
 		{Export: "agent_run", Type: "-> i32", Locals: c.locals, Body: c.run},
 	}
-	if c.cloned != "" {
-		funcs = append(funcs, wasmtest.Func{Export: "agent_cloned", Body: c.cloned})
+	for _, optional := range []wasmtest.Func{
+		{Export: "agent_cloned", Body: c.cloned},
+		{Export: "agent_save", Type: "-> i32", Body: c.save},
+		{Export: "agent_load", Type: "-> i32", Body: c.load},
+	} {
+		if optional.Body != "" {
+			funcs = append(funcs, optional)
+		}
 	}
 	request, wasi := wasmtest.Type("i32 i32 -> i64"), "wasi_snapshot_preview1"
 	return host.Harness{Name: name, Code: wasmtest.Module{
@@ -80,27 +91,30 @@ func (c cell) harness(name string) host.Harness {
 // tally counts its turns, in memory and in a global, which must agree. Each turn
 // asks the model, puts the count out, and takes randomness and the time into
 // memory, so that the root depends on both.
-func tally() host.Harness {
+func tally() host.Harness { return counting("tally", 1, "", "") }
+
+// counting is a tally that counts in steps.
+func counting(name string, step int, save, load string) host.Harness {
 	const digits = `{"parts":[{"text":{"text":"`
 	c := cell{
-		locals: "i32",
-		texts:  []string{`{"messages":[{"role":"user","parts":[{"text":{"text":"how much is it?"}}]}]}`, digits + `0000"}}]}`},
+		locals: "i32", save: save, load: load,
+		texts: []string{`{"messages":[{"role":"user","parts":[{"text":{"text":"how much is it?"}}]}]}`, digits + `0000"}}]}`},
 	}
 	// The digits of texts[1], last one first, are where they are put.
-	at := textsAt + len(`{"id":"tally","capabilities":{"resumability":"RESUMABILITY_REQUIRES_MEMORY_SNAPSHOT"}}`) + len(c.texts[0]) + len(digits)
-	c.run = `
+	at := textsAt + len(fmt.Sprintf(description, name, "RESUMABILITY_REQUIRES_MEMORY_SNAPSHOT")) + len(c.texts[0]) + len(digits)
+	c.run = fmt.Sprintf(`
 		global.get 0 i32.const 256 i32.load i32.ne if unreachable end
-		global.get 0 i32.const 1 i32.add global.set 0
+		global.get 0 i32.const %d i32.add global.set 0
 		i32.const 256 global.get 0 i32.store
 		i32.const 4096 i32.const 16 call $random_get drop
 		i32.const 0 i64.const 1 i32.const 8192 call $clock_time_get drop
 		$json 0 call $model drop
-		global.get 0 local.set 0 `
+		global.get 0 local.set 0 `, step)
 	for i := range 4 {
 		c.run += fmt.Sprintf("i32.const %d local.get 0 i32.const 10 i32.rem_u i32.const 48 i32.add i32.store8 local.get 0 i32.const 10 i32.div_u local.set 0 ", at+3-i)
 	}
 	c.run += "$json 1 call $output drop i32.const 0"
-	return c.harness("tally")
+	return c.harness(name)
 }
 
 // createFrom makes a session of a harness.

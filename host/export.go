@@ -62,7 +62,7 @@ func (x *exporter) blob(_ abi.Digest, b []byte) error {
 	return x.file.Blob(b)
 }
 
-func (x *exporter) module(context.Context) error { return x.blobs.add(x.row.meta.Module) }
+func (x *exporter) module(context.Context) error { return x.blobs.add(x.row.made.Module) }
 
 func (x *exporter) image(ctx context.Context) error {
 	root := x.row.sum.Root

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -70,7 +71,7 @@ func (h *Host) checkForkModel(name string, sum summary) error {
 // children makes what req asks for of a point that forkPoint found.
 func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary, req ForkRequest) ([]Session, error) {
 	childMeta := parent.meta
-	childMeta.Labels = req.Labels
+	childMeta.pin, childMeta.Labels = parent.made, req.Labels
 	if req.Model != "" {
 		childMeta.Model = req.Model
 	}
@@ -227,10 +228,16 @@ func (h *Host) forkPoint(parent row, at abi.Seq) (abi.Seq, summary, error) {
 // summaryAt is the summary a session had at a record: at a closed point that of
 // the END it goes back to, inside a turn with that turn open.
 func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
+	up, err := h.upgradeAt(r, at)
+	if err != nil {
+		return summary{}, err
+	}
+	r.meta.pin = r.pinned(up)
 	var (
 		updated abi.Time
-		sum     summary // of the open turn, if at lies in one
-		inside  bool    // of a turn whose start is not found yet
+		sum     = summary{Upgraded: up} // of the open turn, if at lies in one
+		inside  bool                    // of a turn whose start is not found yet
+		root    abi.Digest              // that an upgrade behind the last END has led to
 		waiting waitings
 	)
 	for rec, err := range h.journal.ReadReverse(r.UID, at, 1) {
@@ -247,6 +254,8 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 		switch {
 		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleFork, isRest(e):
 			// It has the state of the point it stands behind.
+		case isUpgrade(e):
+			root = cmp.Or(root, e.Cell.Root)
 		case e.Kind == abi.EventExecutionStart:
 			if e.ExecutionStart == nil || e.ExecutionStart.InputCount == nil || e.Cell == nil {
 				return summary{}, fmt.Errorf("seq %d: incomplete %s: %w", rec.Seq, e.Kind, journal.ErrCorrupt)
@@ -256,13 +265,13 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 			}
 			inside = false
 			slices.Reverse(waiting.list)
-			sum = summary{Open: rec.Seq, Execution: e.ExecutionID, Root: e.Cell.BaseRoot, Waiting: waiting.list}
+			sum = summary{Open: rec.Seq, Execution: e.ExecutionID, Root: e.Cell.BaseRoot, Waiting: waiting.list, Upgraded: up}
 		case e.Kind == abi.EventEnd:
 			sum.Updated = updated
 			sum.Closed, sum.State, sum.Reason = rec.Seq, e.End.State, e.Cell.Reason
 			sum.Turns, sum.ModelCalls = int64(e.Cell.Turn), int64(e.Cell.ModelCalls)
 			if sum.Open == 0 {
-				sum.Execution, sum.Root = e.ExecutionID, endRoot(r.meta, e.Cell.Root)
+				sum.Execution, sum.Root = e.ExecutionID, cmp.Or(root, endRoot(r.meta, e.Cell.Root))
 			}
 			return sum, nil
 		case sum.Open == 0 && (e.Kind != abi.EventLifecycle || e.Lifecycle.Kind == abi.LifecycleResume):

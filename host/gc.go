@@ -49,7 +49,7 @@ func sessionNames(images *retained, s journal.Session, n *journal.Names) error {
 		return fmt.Errorf("%w: %w", journal.ErrCorrupt, err)
 	}
 	images.meet(r)
-	err = n.Blob(r.meta.Module)
+	err = errors.Join(n.Blob(r.made.Module), n.Blob(r.meta.Module))
 	if err == nil && !s.IsDeleted() {
 		err = n.Image(r.sum.Root)
 	}
@@ -73,6 +73,10 @@ func imageNames(images *retained, uid abi.SessionID, e *abi.Event, n *journal.Na
 		default:
 			return n.Spare(e.Cell.Root)
 		}
+	}
+	if isUpgrade(e) {
+		images.upgraded(e.Cell)
+		return n.Image(e.Cell.Root) // whatever became of the module before
 	}
 	for _, root := range []abi.Digest{e.Cell.GoldenRoot, e.Cell.BaseRoot, e.Cell.Root} {
 		if root.IsZero() {

@@ -51,6 +51,9 @@ var (
 	ErrNothingOpen = errors.New("no open turn")
 	// ErrPlacement: no runtime can honour what the harness needs (P1).
 	ErrPlacement = errors.New("placement refused")
+	// ErrNotPortable: what a session remembers cannot be carried into another module;
+	// the text says what is missing.
+	ErrNotPortable = errors.New("state cannot be carried over")
 	// ErrMidTurn: the fork point lies inside a turn.
 	ErrMidTurn = errors.New("fork point inside a turn")
 	// ErrDivergence: running a turn again did not do what the record says. The

@@ -304,7 +304,7 @@ func (i *importer) end() error {
 			t.origin.UID, orNoParent(t.origin.Parent), t.origin.At, r.UID, orNoParent(r.Parent), r.At)
 	}
 	want := t.sum.Root
-	if !r.meta.HoldsMemory || want == r.meta.GoldenRoot {
+	if !r.meta.HoldsMemory || want == t.meta.GoldenRoot {
 		want = abi.Digest{}
 	}
 	if i.image != want {

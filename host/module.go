@@ -111,16 +111,20 @@ func missing(d abi.HarnessDescriptor, has runtimes.Capabilities) string {
 
 // sessionModule loads the module a session is pinned to.
 func (h *Host) sessionModule(ctx context.Context, r row) (*module, error) {
+	return h.pinnedModule(ctx, r.meta.pin, r.meta.Runtime)
+}
+
+func (h *Host) pinnedModule(ctx context.Context, p pin, runtime string) (*module, error) {
 	m, err := h.module(ctx, runtimes.Module{
-		Digest: r.meta.Module, Name: r.meta.Harness,
-		Code: func() ([]byte, error) { return h.journal.Blob(r.meta.Module) },
-	}, r.meta.Runtime)
+		Digest: p.Module, Name: p.Harness,
+		Code: func() ([]byte, error) { return h.journal.Blob(p.Module) },
+	}, runtime)
 	if err != nil {
 		return nil, err
 	}
-	if m.golden != nil && m.golden.Root() != r.meta.GoldenRoot {
-		return nil, fmt.Errorf("harness %q: its golden image is %s here and was %s when the session was made: another engine or rewriter",
-			r.meta.Harness, m.golden.Root().Short(), r.meta.GoldenRoot.Short())
+	if m.golden != nil && m.golden.Root() != p.GoldenRoot {
+		return nil, fmt.Errorf("harness %q: its golden image is %s here and was %s when the session was pinned to it: another engine or rewriter",
+			p.Harness, m.golden.Root().Short(), p.GoldenRoot.Short())
 	}
 	return m, nil
 }

@@ -43,7 +43,7 @@ func (s *blobSet) named(e *abi.Event) error {
 	if e.Cell == nil {
 		return nil
 	}
-	for _, d := range []abi.Digest{e.Cell.Body, e.Cell.Tools, e.Cell.Payload, e.Cell.Request} {
+	for _, d := range []abi.Digest{e.Cell.Module, e.Cell.Body, e.Cell.Tools, e.Cell.Payload, e.Cell.Request} {
 		if !d.IsZero() {
 			if err := s.add(d); err != nil {
 				return err

@@ -43,7 +43,7 @@ func checkWhole(e *abi.Event) error {
 	whole := true
 	switch e.Kind {
 	case abi.EventLifecycle:
-		whole = e.Lifecycle != nil
+		whole = e.Lifecycle != nil && (e.Lifecycle.Kind != abi.LifecycleUpgrade || e.Cell != nil)
 	case abi.EventInput, abi.EventOutput:
 		whole = e.Message != nil
 	case abi.EventError:

@@ -24,7 +24,7 @@ type point struct {
 }
 
 // beginning is where the first turn of a session's record begins.
-func beginning(r row) point { return point{root: r.meta.GoldenRoot} }
+func beginning(r row) point { return point{root: r.made.GoldenRoot} }
 
 // rerun runs the recorded turns of a session again, one after the other, in one
 // incarnation as long as that lives. What leaves the turns is compared with the
@@ -33,8 +33,11 @@ func beginning(r row) point { return point{root: r.meta.GoldenRoot} }
 type rerun struct {
 	host   *Host
 	row    row
-	module *module
+	module *module // that the next turn ran
 	last   abi.Seq // of the record, as far as it is looked at
+	// rehearsal: module is not what the turns ran, and they hold no memory. What they
+	// do and how they end is compared, but for the root and the fuel.
+	rehearsal bool
 
 	// here is how far it has come, and image what the next turn begins from, nil
 	// where the runtime has no images.
@@ -47,7 +50,11 @@ type rerun struct {
 // rerun makes one that goes from a point, whose image is golden or stored, to the
 // record last. The caller closes it.
 func (h *Host) rerun(ctx context.Context, r row, from point, last abi.Seq) (*rerun, error) {
-	m, err := h.sessionModule(ctx, r)
+	up, err := h.upgradeAt(r, from.at)
+	if err != nil {
+		return nil, err
+	}
+	m, err := h.pinnedModule(ctx, r.pinned(up), r.meta.Runtime)
 	if err != nil {
 		return nil, err
 	}
@@ -70,15 +77,17 @@ func (r *rerun) close(ctx context.Context) {
 }
 
 // outline is what must be known of a turn before it is run: where it stands, and
-// how it ended if it did.
+// how it ended if it did. What stands between two turns and changes what the next
+// begins from, which is an upgrade, is gone through like a turn.
 type outline struct {
 	start, last abi.Seq
 	end         *abi.Event // nil: it is open, and its record a prefix
 	modelCalls  int64
+	upgrade     *abi.Event // set: it is no turn
 }
 
-// next finds the next turn; ok is false if there is none. Bodies are not read, and
-// nothing is kept.
+// next finds the next turn, or upgrade; ok is false if there is none. Bodies are not
+// read, and nothing is kept.
 func (r *rerun) next() (o outline, ok bool, err error) {
 	from := r.here.at + 1
 	if from > r.last {
@@ -91,6 +100,12 @@ func (r *rerun) next() (o outline, ok bool, err error) {
 		e, err := lineEvent(rec)
 		if err != nil {
 			return o, false, fmt.Errorf("seq %d: %w", rec.Seq, err)
+		}
+		if o.start == 0 && isUpgrade(e) {
+			if e.Cell == nil {
+				return o, false, fmt.Errorf("seq %d: incomplete %s: %w", rec.Seq, abi.LifecycleUpgrade, journal.ErrCorrupt)
+			}
+			return outline{start: rec.Seq, last: rec.Seq, upgrade: e}, true, nil
 		}
 		if o.start == 0 && e.Kind == abi.EventLifecycle {
 			continue // a fork inside a turn is part of how that turn went on
@@ -139,8 +154,12 @@ const (
 	proofWhole               // it reached the recorded end and root
 )
 
-// turn runs the turn that next has found, and goes behind it.
+// turn runs the turn that next has found, or carries the state over as the upgrade
+// did, and goes behind it.
 func (r *rerun) turn(ctx context.Context, o outline) (proof, error) {
+	if o.upgrade != nil {
+		return r.upgrade(ctx, o)
+	}
 	t, err := r.host.readTurn(r.row.UID, o.start, o.last)
 	if err != nil {
 		return proofNone, asDivergence(err)
@@ -154,7 +173,7 @@ func (r *rerun) turn(ctx context.Context, o outline) (proof, error) {
 		r.image = r.module.golden
 	}
 	start := t.start.Event
-	if got := r.image.Root(); got != start.Cell.BaseRoot {
+	if got := r.image.Root(); got != start.Cell.BaseRoot && !r.rehearsal {
 		return proofNone, asDivergence(&turn.Divergence{
 			Seq: t.start.Seq, Want: start.Cell.BaseRoot, Got: got,
 			What: "the turn's base root is not the root that was reached",
@@ -179,6 +198,9 @@ func (r *rerun) turn(ctx context.Context, o outline) (proof, error) {
 // start.
 func (r *rerun) fits(start turn.Recorded) error {
 	had, has := start.Event.Cell, r.module
+	if r.rehearsal {
+		return nil
+	}
 	if had.Rewriter != has.desc.Rewriter || had.Module != has.code.Digest {
 		return fmt.Errorf("seq %d: the turn ran module %s under rewriter %d, this host has module %s under rewriter %d: %w",
 			start.Seq, had.Module.Short(), had.Rewriter, has.code.Digest.Short(), has.desc.Rewriter, ErrPlacement)
@@ -226,7 +248,7 @@ func (r *rerun) run(ctx context.Context, t recordedTurn, o outline, before point
 		}
 		return false, fmt.Errorf("seq %d: this host cannot run the turn to its end: %s", t.start.Seq, why)
 	}
-	return true, r.arrive(ctx, p, start, out)
+	return true, r.arrive(ctx, p, start, o, out)
 }
 
 // drive gives the turn to an incarnation, for as long as a turn of the session may
@@ -252,7 +274,7 @@ func (r *rerun) drive(ctx context.Context, t recordedTurn, p *checkPort) (runtim
 
 // arrive compares the end of a turn with the recorded one, and takes up what it has
 // led to.
-func (r *rerun) arrive(ctx context.Context, p *checkPort, start *abi.Event, out runtimes.Outcome) error {
+func (r *rerun) arrive(ctx context.Context, p *checkPort, start *abi.Event, o outline, out runtimes.Outcome) error {
 	end := turn.End{Reason: out.Reason, Err: out.Err, Fuel: out.Fuel}
 	var reached *journal.Image
 	if out.Reason == abi.ReasonCompleted {
@@ -261,6 +283,9 @@ func (r *rerun) arrive(ctx context.Context, p *checkPort, start *abi.Event, out 
 			return asDamage(r.row.UID, r.image.Root(), err)
 		}
 		end.Root = reached.Root()
+	}
+	if r.rehearsal {
+		end.Root, end.Fuel = o.end.Cell.Root, uint64(o.end.Cell.Fuel)
 	}
 	if _, err := p.machine.Finish(end, start.Time); err != nil {
 		return asDivergence(err)
@@ -272,6 +297,51 @@ func (r *rerun) arrive(ctx context.Context, p *checkPort, start *abi.Event, out 
 		r.image, r.here.root = reached, reached.Root()
 	}
 	return nil
+}
+
+// upgrade goes on with another module, as the record of an upgrade says.
+func (r *rerun) upgrade(ctx context.Context, o outline) (proof, error) {
+	h, c := r.host, o.upgrade.Cell
+	r.pass(o)
+	r.close(ctx)
+	var sum summary
+	sum.upgrade(o.start, c)
+	to, err := h.pinnedModule(ctx, sum.Upgraded.pin, r.row.meta.Runtime)
+	if err != nil {
+		return proofNone, fmt.Errorf("seq %d: %w", o.start, err)
+	}
+	diverges := func(what string, want, got abi.Digest) (proof, error) {
+		return proofNone, asDivergence(&turn.Divergence{Seq: o.start, Want: want, Got: got, What: what})
+	}
+	from, base := r.module, r.image
+	r.module, r.image, r.here.root = to, to.golden, c.GoldenRoot
+	switch {
+	case c.OldModule != from.code.Digest:
+		return diverges("the upgrade is from another module than the turns before it ran", c.OldModule, from.code.Digest)
+	case !to.runtime.Capabilities().Reexecutable || base == nil:
+		return proofNone, nil
+	case c.Rewriter != to.desc.Rewriter:
+		return proofNone, fmt.Errorf("seq %d: it was upgraded under rewriter %d, this host has rewriter %d: %w", o.start, c.Rewriter, to.desc.Rewriter, ErrPlacement)
+	case !r.row.meta.HoldsMemory:
+		return proofWhole, nil
+	case base.Root() != c.BaseRoot:
+		return diverges("the upgrade's base root is not the root that was reached", c.BaseRoot, base.Root())
+	case c.Limits == nil || len(c.Seed) != 32:
+		return proofNone, fmt.Errorf("seq %d: incomplete %s: %w", o.start, abi.LifecycleUpgrade, journal.ErrCorrupt)
+	}
+	moved, err := h.carry(ctx, from, to, base, o.upgrade)
+	switch {
+	case errors.Is(err, ErrNotPortable):
+		return diverges(err.Error(), abi.Digest{}, abi.Digest{})
+	case err != nil:
+		return proofNone, fmt.Errorf("seq %d: %w", o.start, err)
+	case moved.state != c.State:
+		return diverges("agent_save gave another state than was recorded", c.State, moved.state)
+	case moved.image.Root() != c.Root:
+		return diverges("agent_load led to another image than was recorded", c.Root, moved.image.Root())
+	}
+	r.image, r.here.root = moved.image, c.Root
+	return proofWhole, nil
 }
 
 // checkPort serves a turn from its record and nothing else (I1).

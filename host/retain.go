@@ -63,6 +63,8 @@ type retained struct {
 	// the turns that it cannot.
 	programs map[program]bool
 	stuck    map[abi.ExecutionID]struct{}
+	// pins are those of sessions that were met, and of their upgrades, by module.
+	pins map[abi.Digest]pin
 }
 
 // keeping is what must be known of a session to judge the images of its turns.
@@ -84,12 +86,19 @@ type program struct {
 func (h *Host) retained(ctx context.Context) *retained {
 	return &retained{
 		host: h, ctx: ctx, ancestors: map[abi.SessionID]keeping{},
-		programs: map[program]bool{}, stuck: map[abi.ExecutionID]struct{}{},
+		programs: map[program]bool{}, stuck: map[abi.ExecutionID]struct{}{}, pins: map[abi.Digest]pin{},
 	}
 }
 
 // meet tells of a session whose records may come next.
-func (k *retained) meet(r row) { k.current = keeping{r.UID, r.meta, r.sum.Turns} }
+func (k *retained) meet(r row) { k.current = k.keeping(r) }
+
+func (k *retained) keeping(r row) keeping {
+	for _, p := range []pin{r.made, r.meta.pin} {
+		k.pins[p.Module] = p
+	}
+	return keeping{r.UID, r.meta, r.sum.Turns}
+}
 
 // session is the one that records are stored under, which may have been deleted: it
 // has left to its forks what it kept.
@@ -108,7 +117,7 @@ func (k *retained) session(uid abi.SessionID) (keeping, error) {
 	if err != nil {
 		return keeping{}, fmt.Errorf("%w: %w", journal.ErrCorrupt, err)
 	}
-	k.ancestors[uid] = keeping{uid, r.meta, r.sum.Turns}
+	k.ancestors[uid] = k.keeping(r)
 	return k.ancestors[uid], nil
 }
 
@@ -118,10 +127,10 @@ func (k *retained) began(uid abi.SessionID, e *abi.Event) error {
 	if err != nil || !s.meta.HoldsMemory || s.meta.Retention.OrDefault().keepsAll(s.turns) {
 		return err
 	}
-	p := program{e.Cell.Module, e.Cell.Rewriter, s.meta.Runtime, s.meta.GoldenRoot}
+	p := program{e.Cell.Module, e.Cell.Rewriter, s.meta.Runtime, k.pins[e.Cell.Module].GoldenRoot}
 	runs, known := k.programs[p]
 	if !known {
-		runs = k.runs(s.meta, p)
+		runs = k.runs(p)
 		k.programs[p] = runs
 	}
 	if !runs {
@@ -130,14 +139,19 @@ func (k *retained) began(uid abi.SessionID, e *abi.Event) error {
 	return nil
 }
 
+// upgraded takes note of an upgrade, whose turns are behind it.
+func (k *retained) upgraded(c *abi.Cell) {
+	k.pins[c.Module] = pin{Harness: c.Harness, Module: c.Module, GoldenRoot: c.GoldenRoot}
+}
+
 // runs reports whether this host can run the turns of a program again. If it cannot
 // tell, it says no: nothing is lost by that.
-func (k *retained) runs(m meta, p program) bool {
-	h := k.host
-	mod, err := h.sessionModule(k.ctx, row{meta: m})
+func (k *retained) runs(p program) bool {
+	h, had := k.host, k.pins[p.module]
+	mod, err := h.pinnedModule(k.ctx, had, p.runtime)
 	switch {
 	case err != nil:
-		h.log.Warn("images are kept that this host could not rebuild", "harness", m.Harness, "module", m.Module.Short(), "error", err)
+		h.log.Warn("images are kept that this host could not rebuild", "harness", had.Harness, "module", p.module.Short(), "error", err)
 		return false
 	case mod.golden == nil || !mod.runtime.Capabilities().Reexecutable:
 		return false
@@ -236,9 +250,10 @@ func (h *Host) nearest(r row, at abi.Seq) (point, int, error) {
 }
 
 // arrival is the point behind a record that names a new image: the END of a turn that
-// has completed.
+// has completed, or an upgrade.
 func arrival(seq abi.Seq, e *abi.Event) (point, bool) {
-	if e.Kind != abi.EventEnd || e.End == nil || e.Cell == nil || e.End.State != abi.StateCompleted {
+	ended := e.Kind == abi.EventEnd && e.End != nil && e.End.State == abi.StateCompleted
+	if e.Cell == nil || !ended && !isUpgrade(e) {
 		return point{}, false
 	}
 	return point{at: seq, root: e.Cell.Root, turns: int64(e.Cell.Turn), modelCalls: int64(e.Cell.ModelCalls)}, true
@@ -269,10 +284,10 @@ func (r *rerun) reach(ctx context.Context, root abi.Digest) error {
 		if err != nil {
 			return err
 		}
-		if !ok || o.end == nil {
+		if !ok || o.end == nil && o.upgrade == nil {
 			break
 		}
-		if o.end.End.State != abi.StateCompleted {
+		if o.end != nil && o.end.End.State != abi.StateCompleted {
 			r.pass(o)
 			continue
 		}

@@ -20,11 +20,9 @@ import (
 
 // meta is what the host keeps of a session for ever.
 type meta struct {
-	Harness     string            `json:"harness"`
-	Module      abi.Digest        `json:"module"`
+	pin
 	Runtime     string            `json:"runtime"`
 	HoldsMemory bool              `json:"holds_memory,omitempty"`
-	GoldenRoot  abi.Digest        `json:"golden_root,omitzero"`
 	Model       string            `json:"model,omitempty"`
 	Config      []byte            `json:"config,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
@@ -49,6 +47,7 @@ type summary struct {
 	Forked     abi.Seq         `json:"forked,omitempty"`    // FORK that no completed turn has followed yet
 	Waiting    []Waiting       `json:"waiting,omitempty"`   // what the open turn is parked for
 	Suspended  bool            `json:"suspended,omitempty"` // by a person, and nothing has run since
+	Upgraded   *upgraded       `json:"upgraded,omitempty"`
 
 	// What the session used, with what it inherited, what is set aside for its open
 	// turn, and what it may: see Spending.
@@ -59,10 +58,12 @@ type summary struct {
 	Tree      abi.SessionID `json:"tree,omitempty"`
 }
 
-// row is a session as stored, decoded.
+// row is a session as stored, decoded. The pin in meta is that of the next turn,
+// which upgrades change; made is the one that is stored there.
 type row struct {
 	journal.Session
 	meta meta
+	made pin
 	sum  summary
 }
 
@@ -73,6 +74,8 @@ func decodeRow(s journal.Session) (row, error) {
 	}
 	var err error
 	r.sum, err = decodeSummary(s)
+	r.made = r.meta.pin
+	r.meta.pin = r.pinned(r.sum.Upgraded)
 	return r, err
 }
 
@@ -211,7 +214,7 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 		return Session{}, err
 	}
 	m := meta{
-		Harness: req.Harness.Name, Module: digest, Runtime: mod.runtime.Capabilities().Runtime,
+		pin: pin{Harness: req.Harness.Name, Module: digest}, Runtime: mod.runtime.Capabilities().Runtime,
 		HoldsMemory: mod.desc.Harness.HoldsMemory(), Model: req.Model, Config: req.Config, Labels: req.Labels, Limits: req.Limits,
 		Deadline: req.Deadline, CallTimeout: req.CallTimeout, Retention: req.Retention,
 	}

@@ -111,9 +111,10 @@ func (h *Host) save(ctx context.Context, req SaveRequest) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
+	had := r.pinned(sum.Upgraded)
 	note := snapshotNote{
 		UID: r.UID, At: at, Open: sum.Open != 0, Root: sum.Root, Turns: sum.Turns,
-		Harness: r.meta.Harness, Module: r.meta.Module, Saved: abi.NewTime(h.cfg.Now()),
+		Harness: had.Harness, Module: had.Module, Saved: abi.NewTime(h.cfg.Now()),
 	}
 	ref := journal.Ref{Name: snapshotName(r.Project, req.Name), Digest: hash, Note: mustJSON(note)}
 	switch err := h.journal.AddRef(ctx, snapshotRef, ref, r.UID); {

@@ -267,8 +267,9 @@ func (h *Host) signal(ctx context.Context, uid abi.SessionID, name string, paylo
 
 // outsider appends to a session from outside of its turns, while nobody runs one.
 type outsider struct {
-	x *execution
-	r row
+	x     *execution
+	r     row
+	image *journal.Image // that record saves, if set
 }
 
 func (h *Host) outside(ctx context.Context, uid abi.SessionID) (*outsider, error) {
@@ -281,7 +282,7 @@ func (h *Host) outside(ctx context.Context, uid abi.SessionID) (*outsider, error
 		h.release(x)
 		return nil, err
 	}
-	return &outsider{x, r}, nil
+	return &outsider{x: x, r: r}, nil
 }
 
 func (o *outsider) done() { o.x.host.release(o.x) }
@@ -324,10 +325,14 @@ func (o *outsider) append(ctx context.Context, i int, blobs [][]byte, e *abi.Eve
 	return h.sessionNow(r.UID)
 }
 
-// record appends an event, with which the session's summary changes.
+// record appends an event, at its time if it has one, with which the session's
+// summary changes.
 func (o *outsider) record(ctx context.Context, e *abi.Event, blobs [][]byte, change func(*summary)) error {
 	h, r := o.x.host, o.r
-	e.SchemaVersion, e.Time = abi.SchemaVersion, later(o.x.now(), r.sum.Updated)
+	e.SchemaVersion = abi.SchemaVersion
+	if e.Time.IsZero() {
+		e.Time = later(o.x.now(), r.sum.Updated)
+	}
 	encoded, body, err := abi.EncodeRecord(e)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -339,7 +344,7 @@ func (o *outsider) record(ctx context.Context, e *abi.Event, blobs [][]byte, cha
 	sum.Updated = e.Time
 	change(&sum)
 	_, err = h.journal.Append(ctx, r.UID, journal.Append{
-		Head: r.Head, Fence: r.Head.Fence + 1, Events: [][]byte{encoded}, Blobs: blobs, Summary: mustJSON(sum),
+		Head: r.Head, Fence: r.Head.Fence + 1, Events: [][]byte{encoded}, Blobs: blobs, Image: o.image, Summary: mustJSON(sum),
 	})
 	if err != nil {
 		return asConflict(err)

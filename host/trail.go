@@ -57,6 +57,8 @@ func (t *trail) event(seq abi.Seq, e *abi.Event) error {
 			return fmt.Errorf("%s stands in the turn of seq %d", life, t.sum.Open)
 		}
 		t.sum.Closed, t.sum.Suspended = seq, life == abi.LifecycleSuspend
+	case life == abi.LifecycleUpgrade:
+		return t.upgrade(seq, e.Cell)
 	case e.Kind == abi.EventExecutionStart:
 		switch {
 		case t.sum.Open != 0:
@@ -114,6 +116,28 @@ func (t *trail) fork(seq abi.Seq, c *abi.Cell) error {
 	if t.sum.Open == 0 {
 		t.sum.Closed = seq
 	}
+	return nil
+}
+
+// upgrade goes on with another module.
+func (t *trail) upgrade(seq abi.Seq, c *abi.Cell) error {
+	since := abi.Seq(1)
+	if t.sum.Upgraded != nil {
+		since = t.sum.Upgraded.Seq
+	}
+	switch {
+	case t.sum.Open != 0:
+		return fmt.Errorf("%s stands in the turn of seq %d", abi.LifecycleUpgrade, t.sum.Open)
+	case c.OldModule != t.meta.Module || c.BaseRoot != t.sum.Root || c.Since != since:
+		return fmt.Errorf("an upgrade from module %s of seq %d with image %s, the session has %s of seq %d with %s",
+			c.OldModule.Short(), c.Since, c.BaseRoot.Short(), t.meta.Module.Short(), since, t.sum.Root.Short())
+	case int64(c.Turn) != t.sum.Turns || int64(c.ModelCalls) != t.sum.ModelCalls:
+		return fmt.Errorf("an upgrade behind %d turns and %d model calls, where there are %d and %d", c.Turn, c.ModelCalls, t.sum.Turns, t.sum.ModelCalls)
+	case !t.meta.HoldsMemory && c.Root != c.GoldenRoot:
+		return errors.New("an upgrade of a harness without memory that leads to an image")
+	}
+	t.sum.upgrade(seq, c)
+	t.meta.pin = t.sum.Upgraded.pin
 	return nil
 }
 

@@ -27,7 +27,7 @@ func (h *Host) Verify(ctx context.Context, req VerifyRequest) (Verification, err
 	}
 	v := Verification{Records: records, Head: head, Root: r.sum.Root}
 	c := checker{host: h, row: r}
-	for _, check := range []func() error{c.origin, c.summary} {
+	for _, check := range []func() error{c.origin, c.summary, c.upgraded} {
 		if err := check(); err != nil {
 			return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
 		}
@@ -133,8 +133,32 @@ func (c *checker) summary() error {
 			return wrong(seq, fmt.Sprintf("turn %s is open", sum.Execution))
 		case sum.Open == 0 && sum.Suspended != (isRest(e) && e.Lifecycle.Kind == abi.LifecycleSuspend):
 			return wrong(seq, fmt.Sprintf("suspended is %t", sum.Suspended))
+		case isUpgrade(e) && (e.Cell.Root != sum.Root || c.row.since() != seq):
+			return wrong(seq, fmt.Sprintf("the upgrade of seq %d led to root %s", c.row.since(), sum.Root.Short()))
 		case e.Kind == abi.EventEnd && (endRoot(c.row.meta, e.Cell.Root) != sum.Root || int64(e.Cell.Turn) != sum.Turns || int64(e.Cell.ModelCalls) != sum.ModelCalls):
 			return wrong(seq, fmt.Sprintf("turn %d reached root %s", sum.Turns, sum.Root.Short()))
+		}
+	}
+	return nil
+}
+
+// upgraded checks that the module of the next turn is that of the newest upgrade
+// the summary names; that no newer one is there shows when the turns are run.
+func (c *checker) upgraded() error {
+	up := c.row.sum.Upgraded
+	if up == nil {
+		return nil
+	}
+	e, err := c.host.upgradeRecord(c.row, up.Seq)
+	if err != nil {
+		return err
+	}
+	var sum summary
+	sum.upgrade(up.Seq, e.Cell)
+	if *sum.Upgraded != *up {
+		return &journal.Broken{
+			Session: c.row.UID, Seq: up.Seq, Want: sum.Upgraded.Module, Got: up.Module,
+			What: "the session's summary names another module than the upgrade",
 		}
 	}
 	return nil
@@ -156,6 +180,9 @@ func (h *Host) reexecute(ctx context.Context, r row, out *Verification) error {
 		switch {
 		case err != nil:
 			return err
+		case o.upgrade != nil:
+			out.Upgrades++
+			out.Root = o.upgrade.Cell.Root
 		case proof == proofWhole:
 			out.Reexecuted++
 			out.Root = o.end.Cell.Root

@@ -170,7 +170,7 @@ type Cell struct {
 	Class  EndClass  `json:"class,omitempty"`
 	Root   Digest    `json:"root,omitzero"`
 	Fuel   Int64     `json:"fuel,omitempty"`
-	// Turn and ModelCalls, in END, count those of the whole record up to here,
+	// Turn and ModelCalls, in END and UPGRADE, count those of the whole record up to here,
 	// so that a fork at any END knows them without reading the record.
 	Turn       Int64 `json:"turn,omitempty"`
 	ModelCalls Int64 `json:"model_calls,omitempty"`
