@@ -1,4 +1,6 @@
-// Package modeltest owns the conformance suite that every model.Provider passes.
+// Package modeltest owns the conformance suite that every model.Provider passes, and
+// what those that call over HTTP are tested with: a server that misbehaves, and tapes
+// of what was said.
 //
 // It is imported by tests alone and imports host/model and sdk/abi, and never a
 // provider.
