@@ -43,6 +43,10 @@ type app struct {
 	// waits is set by --wait: the store is waited for as long as it takes.
 	waits bool
 
+	// stays is set by commands that may run for hours: they collect what nobody needs
+	// beside their work.
+	stays bool
+
 	// turning is set while a turn runs, so that Ctrl-C can say what it does.
 	turning atomic.Bool
 
@@ -154,9 +158,11 @@ func briefly(f func()) {
 // is the file that answers every model call that does not name a model.
 func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, error) {
 	o := edge.Options{
-		CacheDir:    a.cacheDirectory(),
-		Now:         a.now,
-		Paused:      true, // a command does what it was asked to, and nothing else
+		CacheDir: a.cacheDirectory(),
+		Now:      a.now,
+		// A command does what it was asked to, and nothing else; but one that stays
+		// leaves the others no time to collect.
+		Paused: true, ManualCollect: !a.stays,
 		CallTimeout: a.callTimeout,
 		// For tests: both engines must reach the same roots (M2).
 		Interpreter: a.getenv("AGENTCELL_INTERPRETER") != "",
@@ -199,7 +205,19 @@ func (a *app) with(ctx context.Context, scriptFile string, work func(*edge.Host)
 	if err != nil {
 		return err
 	}
-	return errors.Join(work(h.Host), h.Close())
+	small := !pays(h)
+	err = work(h.Host)
+	if small && pays(h) && !a.stays {
+		a.note("the store has grown since it was last collected; %s gives back what nobody needs", a.inPlace("gc"))
+	}
+	return errors.Join(err, h.Close())
+}
+
+// pays reports whether there may be enough to collect. Who wants to know it for sure
+// asks du.
+func pays(h *held) bool {
+	yes, err := h.CollectPays()
+	return yes && err == nil
 }
 
 // withSession is with for work on one session, which ref names.

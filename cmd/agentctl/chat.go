@@ -83,6 +83,7 @@ func runChat(ctx context.Context, a *app, opts chatOptions) error {
 	if err := opts.check(); err != nil {
 		return err
 	}
+	a.stays = true
 	c := &chat{app: a, files: opts.files, model: opts.files.model("")}
 	if opts.session == "" {
 		return chatNew(ctx, c, opts)

@@ -82,16 +82,20 @@ func (a *app) checkData(context.Context) []finding {
 	}
 	format := j.Format()
 	room, err := j.Room()
+	last, unread := collection(j)
 	readOnly, damage := j.ReadOnly(), j.Damage()
-	if err := errors.Join(err, j.Close()); err != nil {
+	if err := errors.Join(err, unread, j.Close()); err != nil {
 		return []finding{a.problem("data", err)}
 	}
 	size := sizeOf(dir)
 	found := []finding{{
 		Check: "data", Status: statusOK,
-		Text:  fmt.Sprintf("%q has a store of format %d, %s", dir, format, bytesText(size)),
+		Text:  fmt.Sprintf("%q has a store of format %d, %s; %s", dir, format, bytesText(size), last.text(a.now())),
 		Facts: map[string]any{"dir": dir, "format": format, "bytes": size, "locked": false},
 	}}
+	if last != nil {
+		found[0].Facts["collected"] = last
+	}
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
 		found = append(found, finding{
 			Check: "data", Status: statusNote, Text: fmt.Sprintf("other users may look into %q: its mode is %#o", dir, info.Mode().Perm()),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,8 +28,9 @@ blobs (harnesses, prompts, large messages), pages of memory of 4 KiB, and bytes.
 all that one needs, OWN what nobody else does: deleting it, and agentctl gc then, gives so
 much back. A deleted session stands there with what is kept of it, and for whom.
 
-The last line tells, of all projects, what the store's files take and what gc would give
-back at least. Sizes are those of what is stored; files take a little more.`,
+The last lines tell, of all projects, what the store's files take, what gc would give back
+at least, and what it did the last time, whoever began it. Sizes are those of what is stored;
+files take a little more.`,
 		Example: `  agentctl du
   agentctl du demo
   agentctl du --json`,
@@ -74,8 +76,34 @@ type usageJSON struct {
 
 // storeJSON is the last line.
 type storeJSON struct {
-	Disk    int64       `json:"disk"`
-	Garbage *amountJSON `json:"garbage"`
+	Disk      int64           `json:"disk"`
+	Garbage   *amountJSON     `json:"garbage"`
+	Collected *collectionJSON `json:"collected,omitempty"`
+}
+
+// collectionJSON is the last collection, whoever began it.
+type collectionJSON struct {
+	Begun time.Time `json:"begun"`
+	Took  float64   `json:"seconds"`
+	journal.Collected
+}
+
+// collection reads about the last one; nil if there was none.
+func collection(j *journal.Journal) (*collectionJSON, error) {
+	c, ok, err := host.LastCollection(j)
+	if !ok || err != nil {
+		return nil, err
+	}
+	return &collectionJSON{c.Begun, c.Took.Seconds(), c.Collected}, nil
+}
+
+// text says when it was, and what it took away.
+func (c *collectionJSON) text(now time.Time) string {
+	if c == nil {
+		return "it was never collected"
+	}
+	what := strings.TrimPrefix(collectedText(c.Collected), "collected ")
+	return fmt.Sprintf("the last collection, %s ago: %s", age(now.Sub(c.Begun)), what)
 }
 
 func runDU(ctx context.Context, a *app, opts duOptions) error {
@@ -96,15 +124,19 @@ func runDU(ctx context.Context, a *app, opts duOptions) error {
 	}
 	return a.with(ctx, "", func(h *edge.Host) error {
 		u, err := h.Usage(ctx)
+		if err != nil {
+			return err
+		}
+		last, err := collection(h.Journal())
 		if err == nil {
-			a.du(u)
+			a.du(u, last)
 		}
 		return err
 	})
 }
 
 // du writes what everything of the project takes.
-func (a *app) du(u host.Usage) {
+func (a *app) du(u host.Usage, last *collectionJSON) {
 	slices.SortStableFunc(u.Keepers, func(x, y host.Keeper) int {
 		return cmp.Or(cmp.Compare(y.Own.Bytes(), x.Own.Bytes()), cmp.Compare(y.Total.Bytes(), x.Total.Bytes()))
 	})
@@ -140,13 +172,14 @@ func (a *app) du(u host.Usage) {
 		}
 	}
 	if a.json {
-		a.object(storeJSON{u.Disk, newAmountJSON(u.Garbage)})
+		a.object(storeJSON{u.Disk, newAmountJSON(u.Garbage), last})
 		return
 	}
 	if len(rows) > 0 {
 		a.data([]byte(t.format([]string{"SESSION", "NAME", "RECORDS", "BLOBS", "PAGES", "TOTAL", "OWN", "KEPT FOR"}, rows)))
 	}
 	a.line(fmt.Sprintf("the store takes %s; gc gives %s back", bytesText(u.Disk), bytesText(u.Garbage.Bytes())))
+	a.line(last.text(a.now()))
 }
 
 func newUsageJSON(k host.Keeper) usageJSON {

@@ -110,6 +110,7 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 	if err != nil {
 		return err
 	}
+	a.stays = inputs != nil
 	return a.withSession(ctx, opts.fan.files.script, opts.session.ref, func(h *edge.Host, parent host.Session) error {
 		req.Session = parent.UID
 		if parent.Head.Seq < req.At {

@@ -20,7 +20,11 @@ what their forks and snapshots need, and what imports left that came to nothing.
 makes the store's files smaller.
 
 It may be interrupted, or killed, at any moment: nothing that is needed is ever lost, and
-the next gc does the rest. agentctl du shows what takes the room that is left.`,
+the next gc does the rest. agentctl du shows what takes the room that is left.
+
+Commands that stay (chat, resume --all --follow, fork --run) collect by themselves when it
+pays, a little at a time beside their work. The others leave that to gc: the one by which the
+store has grown so much that it may pay says so once.`,
 		Example: `  agentctl gc
   agentctl delete demo && agentctl gc --json`,
 		Args: noArguments,

@@ -50,6 +50,7 @@ func runResumeAll(ctx context.Context, a *app, opts resumeOptions) error {
 		a.note("nothing to resume: there is no data yet")
 		return nil
 	}
+	a.stays = opts.follow
 	return a.with(ctx, opts.files.script, func(h *edge.Host) error {
 		b := batch{app: a, host: h, opts: opts, failed: map[abi.SessionID]int{}}
 		return b.run(ctx)

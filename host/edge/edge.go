@@ -68,12 +68,15 @@ type Options struct {
 	Deadline, CallTimeout time.Duration
 	MaxTurns, MaxQueue    int
 	Warm                  host.WarmLimits
-	// Paused makes a host that runs nothing by itself until Release; else it
+	// Paused makes a host that runs no turn by itself until Release; else it
 	// recovers what a process has left and fires timers, RecoverParallel turns at
 	// once, and tells Recovered: see host.Config.
 	Paused          bool
 	RecoverParallel int
 	Recovered       func(host.Recovery)
+	// ManualCollect leaves what nobody needs any more in the store until Collect is
+	// called; else the host sees to it: see host.Config.AutoCollect.
+	ManualCollect bool
 	// FlushDelay is the longest a staged record stays volatile while its turn
 	// goes on; 0 means host.FlushDelay, a negative value turns the flush off.
 	FlushDelay time.Duration
@@ -158,7 +161,7 @@ func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error)
 		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, Log: o.Log, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
 		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
-		Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,
+		AutoCollect: !o.ManualCollect, Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,
 	})
 	if err != nil {
 		return nil, errors.Join(err, rt.Close(context.Background()))
