@@ -22,7 +22,7 @@ type ImageDamage struct {
 }
 
 func (d *ImageDamage) Error() string {
-	return fmt.Sprintf("session %s: memory image %s is damaged: %v", d.Session, d.Root.Short(), d.Err)
+	return fmt.Sprintf("memory image %s is damaged: %v", d.Root.Short(), d.Err)
 }
 
 func (d *ImageDamage) Unwrap() error { return d.Err }
@@ -43,9 +43,9 @@ type keptImage struct {
 	needed bool // by the next turn, the open one, or a snapshot
 }
 
-// keptImages are the images of a session, each once, in the order of its record.
-// Where a turn is not re-executed from is not among them if it is not stored: it was
-// dropped, or has never been here.
+// keptImages are the images of a session, each once, in the order of its record. One
+// that is not stored and not needed is none of them: it was dropped, or, of a session
+// that was imported, has never been here.
 func (h *Host) keptImages(r row) ([]keptImage, error) {
 	if !r.meta.HoldsMemory || r.Head.Seq == 0 {
 		return nil, nil
@@ -173,8 +173,7 @@ type DamagedImage struct {
 	Turn  int64
 	Flaws []journal.Flaw
 	// Repaired: what was wrong is as it must be again. Rows is how many rows of pages
-	// and trees were written for that, none if what another image needed did for this
-	// one, too. Turns is how many turns were run again.
+	// and trees were written for that, and Turns how many turns were run again.
 	Repaired    bool
 	Rows, Turns int
 	// Err is why it could not be repaired.

@@ -33,7 +33,7 @@ func (h *Host) Verify(ctx context.Context, req VerifyRequest) (Verification, err
 		}
 	}
 	if v.Images, err = h.checkImages(ctx, r); err != nil {
-		return Verification{}, fmt.Errorf("verify: %w", err)
+		return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
 	}
 	if req.Reexecute && records > 0 {
 		if err := h.reexecute(ctx, r, &v); err != nil {

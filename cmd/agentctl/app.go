@@ -167,6 +167,7 @@ func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, err
 		// For tests: both engines must reach the same roots (M2).
 		Interpreter: a.getenv("AGENTCELL_INTERPRETER") != "",
 	}
+	o.Rebuilding = a.rebuilding
 	if a.errTerminal {
 		o.Progress = func(text string) { a.note("%s", text) }
 	}
@@ -186,6 +187,13 @@ func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, err
 		o.Tools = script.Tools()
 	}
 	return o, nil
+}
+
+// rebuilding says why something takes longer than usual.
+func (a *app) rebuilding(r host.Rebuild) {
+	if r.Turns > 0 {
+		a.note("the image of seq %d is not stored; running %s again to rebuild it", r.At, count(r.Turns, "turn", "turns"))
+	}
 }
 
 // scriptModel is the model that --script makes.

@@ -148,7 +148,7 @@ func (c *chat) renew(ctx context.Context, name string) error {
 	}
 	made, err := c.host.Create(ctx, host.CreateRequest{
 		Project: s.Project, Name: name, Harness: host.Harness{Name: s.Harness, Code: code},
-		Model: s.Model, Config: s.Config, Labels: s.Labels, Limits: s.Limits,
+		Model: s.Model, Config: s.Config, Labels: s.Labels, Limits: s.Limits, Retention: s.Retention,
 	})
 	if err != nil {
 		return err

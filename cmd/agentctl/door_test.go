@@ -296,7 +296,7 @@ func TestAnswersSurvive(t *testing.T) {
 	s := host.Session{
 		UID: "sess-1", Project: "p", Name: "n", Harness: "h", Module: digest, Runtime: "r", HoldsMemory: true,
 		Model: "m", Config: []byte(`{"a":1}`), Labels: map[string]string{"k": "v"}, Limits: abi.DefaultLimits(),
-		Deadline: time.Second, CallTimeout: time.Minute,
+		Deadline: time.Second, CallTimeout: time.Minute, Retention: host.Retention{Last: 1, Every: 2},
 		Created: at.Time, Updated: at.Time, Parent: "sess-0", ForkSeq: 1 << 60,
 		State: host.ExecAwaiting, Compute: host.ComputeCold, Suspended: true, Reason: abi.ReasonCanceled,
 		Execution: "exec-1", Turns: 3, Head: journal.Head{Seq: 4, Hash: digest, Fence: 5}, Closed: 6, Root: digest,

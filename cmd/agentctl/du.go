@@ -182,6 +182,22 @@ func (a *app) du(u host.Usage, last *collectionJSON) {
 	a.line(last.text(a.now()))
 }
 
+// keptText says which images of past turns are kept.
+func keptText(k host.Keeper) string {
+	if !k.Session.HoldsMemory {
+		return ""
+	}
+	r := k.Session.Retention.OrDefault()
+	if r.Every == 1 {
+		return fmt.Sprintf("the images of all %d turns", k.Session.Turns)
+	}
+	kept := fmt.Sprintf("the last %d", max(r.Last, 1))
+	if r.Every > 0 {
+		kept += fmt.Sprintf(" and one in %d", r.Every)
+	}
+	return fmt.Sprintf("%s of the images of %d turns", kept, k.Session.Turns)
+}
+
 func newUsageJSON(k host.Keeper) usageJSON {
 	return usageJSON{
 		Session: k.Session.UID, Name: k.Session.Name, Snapshot: k.Snapshot, Project: k.Project,
@@ -223,6 +239,7 @@ func (a *app) duSession(u host.Usage, uid abi.SessionID) error {
 		{"records", fmt.Sprintf("%d, %s", t.Records, bytesText(t.RecordBytes))},
 		{"blobs", fmt.Sprintf("%d, %s", t.Blobs, bytesText(t.BlobBytes))},
 		{"memory", fmt.Sprintf("%d images of %d pages, %s", t.Images, t.Pages, bytesText(t.PageBytes))},
+		{"kept", keptText(k)},
 		{"total", bytesText(t.Bytes())},
 		{"own", bytesText(k.Own.Bytes()) + ", which deleting it and gc give back"},
 		{"shared", bytesText(t.Bytes()-k.Own.Bytes()) + ", which others need too"},

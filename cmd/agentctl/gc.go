@@ -16,8 +16,9 @@ func newGCCommand(a *app) *cobra.Command {
 		Use:   "gc",
 		Short: "Give back the room that nobody needs",
 		Long: `gc takes away what nobody needs, in all projects: of deleted sessions everything but
-what their forks and snapshots need, and what imports left that came to nothing. It then
-makes the store's files smaller.
+what their forks and snapshots need, images of past turns that sessions do not keep
+(create --retain), and what imports left that came to nothing. It then makes the store's
+files smaller.
 
 It may be interrupted, or killed, at any moment: nothing that is needed is ever lost, and
 the next gc does the rest. agentctl du shows what takes the room that is left.

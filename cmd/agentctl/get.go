@@ -99,6 +99,7 @@ func sessionFacts(s host.Session) []fact {
 		{"limits", limitsText(s.Limits)},
 		{"deadline", timeText(s.Deadline)},
 		{"timeout", timeText(s.CallTimeout)},
+		{"retain", retentionText(s.Retention)},
 		{"created", s.Created.UTC().Format(timeFormat)},
 		{"updated", s.Updated.UTC().Format(timeFormat)},
 	}

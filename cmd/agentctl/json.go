@@ -71,6 +71,7 @@ type sessionJSON struct {
 	Limits    map[string]int64  `json:"limits,omitempty"`
 	Deadline  int64             `json:"deadline_ms,omitempty"`
 	Timeout   int64             `json:"call_timeout_ms,omitempty"`
+	Retain    string            `json:"retain,omitempty"`
 	Created   abi.Time          `json:"created"`
 	Turns     int64             `json:"turns"`
 	Closed    int64             `json:"closed_seq"`
@@ -89,7 +90,7 @@ func newSessionJSON(s host.Session) sessionJSON {
 		State: s.State, Reason: s.Reason, Compute: s.Compute, Suspended: s.Suspended, Execution: s.Execution,
 		Harness: s.Harness, Module: s.Module, Runtime: s.Runtime, Memory: s.HoldsMemory,
 		Model: s.Model, Config: s.Config, Limits: limitsJSON(s.Limits),
-		Deadline: s.Deadline.Milliseconds(), Timeout: s.CallTimeout.Milliseconds(), Created: abi.NewTime(s.Created),
+		Deadline: s.Deadline.Milliseconds(), Timeout: s.CallTimeout.Milliseconds(), Retain: retentionText(s.Retention), Created: abi.NewTime(s.Created),
 		Turns: s.Turns, Closed: int64(s.Closed),
 		Fence: int64(s.Head.Fence), Head: s.Head.Hash, Root: s.Root,
 		Parent: s.Parent, ForkSeq: int64(s.ForkSeq),

@@ -21,6 +21,7 @@ type newSessionFlags struct {
 	config  string
 	labels  map[string]string
 	limits  abi.Limits
+	retain  host.Retention
 	// Of create alone: other commands bound the time of their turn.
 	deadline, callTimeout time.Duration
 }
@@ -33,6 +34,7 @@ func (n *newSessionFlags) add(cmd *cobra.Command) {
 	f.Var(text(&n.config, ""), "config", "the harness's config: `JSON` or @file")
 	f.Var(labelsFlag{labels: &n.labels}, "label", "label `KEY=VALUE` of a new session; may be given several times")
 	f.Var(limitsFlag{&n.limits}, "limit", "bound `NAME=VALUE` of the new session's turns: "+strings.Join(limitNames(), ", "))
+	f.Var(retainFlag{&n.retain}, "retain", "images of past turns that the new session keeps: all, or `LIST` such as last=8,every=16 (the default)")
 	// It fails for a flag that is not there.
 	_ = cmd.RegisterFlagCompletionFunc("limit", limitWords)
 }
@@ -45,7 +47,7 @@ func (n *newSessionFlags) addFrom(cmd *cobra.Command) {
 // check refuses what a session from a snapshot does not take: it keeps that of the
 // one that was saved.
 func (n *newSessionFlags) check(given func(flag string) bool, more ...string) error {
-	for _, flag := range append([]string{"harness", "limit"}, more...) {
+	for _, flag := range append([]string{"harness", "limit", "retain"}, more...) {
 		if n.from != "" && given(flag) {
 			return usagef("a session from a snapshot keeps the %s it was saved with; leave --%s or --from-snapshot out", flag, flag)
 		}
@@ -92,6 +94,6 @@ func (n *newSessionFlags) request(ctx context.Context, a *app) (host.CreateReque
 	}
 	return host.CreateRequest{
 		Project: a.project, Name: n.name, Harness: harness, Model: n.model, Config: config,
-		Labels: n.labels, Limits: n.limits, Deadline: n.deadline, CallTimeout: n.callTimeout,
+		Labels: n.labels, Limits: n.limits, Retention: n.retain, Deadline: n.deadline, CallTimeout: n.callTimeout,
 	}, nil
 }

@@ -62,12 +62,15 @@ func (a *app) nextStep(err error) string {
 	var (
 		advice   *adviceError
 		awaiting *awaitingError
+		damage   *host.ImageDamage
 	)
 	switch {
 	case errors.As(err, &awaiting):
 		return awaiting.next
 	case errors.As(err, &advice):
 		return advice.next
+	case errors.As(err, &damage):
+		return a.inPlace("repair") + " --session " + string(damage.Session) + " makes it again from the record"
 	case errors.Is(err, host.ErrExists):
 		return "choose another name, or go on with that session: " + a.inPlace("exec") + " --session NAME"
 	case errors.Is(err, host.ErrConflict):

@@ -93,6 +93,7 @@ Environment:
 		newApprovalsCommand(a),
 		newSignalCommand(a),
 		newVerifyCommand(a),
+		newRepairCommand(a),
 		newSaveCommand(a),
 		newSnapshotsCommand(a),
 		newSuspendCommand(a),

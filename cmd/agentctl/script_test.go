@@ -15,10 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/agentcell/agentcell/harnesses"
+	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/edge"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -53,6 +55,8 @@ func TestScripts(t *testing.T) {
 			"mkguest": makeGuest,
 			"repeat":  repeat,
 			"forge":   forge,
+			"rot":     rot,
+			"turns":   turns,
 		},
 	})
 }
@@ -315,6 +319,87 @@ func repeat(ts *testscript.TestScript, neg bool, args []string) {
 	text, err := strconv.Unquote(`"` + args[1] + `"`) // with Go's escapes
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(strings.Repeat(text, n)), 0o644))
+}
+
+// turns is `turns SESSION N`: it runs N turns of a session, each on the input 1.
+func turns(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: turns SESSION N")
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	ctx := context.Background()
+	h, err := edge.Open(ts.Getenv("AGENTCTL_DATA"), edge.Options{Paused: true, CacheDir: ts.Getenv("AGENTCELL_CACHE")})
+	ts.Check(err)
+	defer func() { ts.Check(h.Close()) }()
+	uid, err := h.Resolve(ctx, "", args[0])
+	ts.Check(err)
+	for range n {
+		_, err := h.Exec(ctx, host.ExecRequest{Session: uid, Inputs: []abi.Message{abi.Text(abi.RoleUser, "1")}})
+		ts.Check(err)
+	}
+}
+
+// rot is `rot SESSION page|node|image`: a row of the session's last image, one that no
+// earlier image has, gets other bytes.
+func rot(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: rot SESSION page|node|image")
+	}
+	kind, name := rotten(ts, args[0], args[1])
+	db, err := badger.Open(badger.DefaultOptions(ts.Getenv("AGENTCTL_DATA")).WithLogger(nil))
+	ts.Check(err)
+	defer func() { ts.Check(db.Close()) }()
+	ts.Check(db.Update(func(txn *badger.Txn) error {
+		return txn.Set(append([]byte{kind}, name[:]...), []byte("rotten"))
+	}))
+}
+
+// rotten is the row that rot spoils.
+func rotten(ts *testscript.TestScript, session, what string) (kind byte, name abi.Digest) {
+	ctx := context.Background()
+	h, err := edge.Open(ts.Getenv("AGENTCTL_DATA"), edge.Options{Paused: true})
+	ts.Check(err)
+	defer func() { ts.Check(h.Close()) }()
+	uid, err := h.Resolve(ctx, "", session)
+	ts.Check(err)
+	s, err := h.Get(ctx, uid)
+	ts.Check(err)
+	j := h.Journal()
+	last, err := j.LoadImage(s.Root)
+	ts.Check(err)
+	if what == "image" {
+		return 'i', s.Root
+	}
+	var before *journal.Image
+	for r, err := range h.Replay(ctx, uid, 0, 0) {
+		ts.Check(err)
+		if r.Event.Kind != abi.EventEnd || r.Event.Cell.Root == s.Root {
+			continue
+		}
+		if im, err := j.LoadImage(r.Event.Cell.Root); err == nil {
+			before = im
+		}
+	}
+	pages, err := j.DiffImages(before, last)
+	ts.Check(err)
+	hash := func(im *journal.Image, first, n uint32) abi.Digest {
+		bytes := []byte{1}
+		for page := first; page < first+n; page++ {
+			leaf := make([]byte, 1+abi.PageSize)
+			ts.Check(j.ReadPage(im, page, leaf[1:]))
+			d := abi.DigestOf(leaf)
+			if n == 1 {
+				return d
+			}
+			bytes = append(bytes, d[:]...)
+		}
+		return abi.DigestOf(bytes)
+	}
+	if what == "node" {
+		return 't', hash(last, pages[0]/16*16, 16)
+	}
+	return 'p', hash(last, pages[0], 1)
 }
 
 // forge is `forge SESSION NAME`: a session NAME with the record of SESSION, in

@@ -33,6 +33,9 @@ record cut short. --reexecute runs every turn again from the record alone, witho
 model call: outputs and memory must be the recorded ones, byte for byte. Turns that
 ended for an outside reason, such as a cancel, are checked as far as they went.
 
+All images of the session's memory that are stored are read, too. One that is damaged is
+made again by agentctl repair.
+
 Instead of a session it takes a FILE that export made (- is stdin), and needs no
 store then: a file that was cut, edited or mixed with another is told as what it is.
 
@@ -87,6 +90,10 @@ func (a *app) verify(ctx context.Context, h *edge.Host, req host.VerifyRequest) 
 		if d, ok := differenceOf(err); ok && a.json {
 			a.object(newFailedVerificationJSON(req.Session, d))
 		}
+		var damage *host.ImageDamage
+		if errors.As(err, &damage) && a.json {
+			a.object(newFailedVerificationJSON(req.Session, difference{seq: damage.At, what: damage.Error()}))
+		}
 		return err
 	}
 	if a.json {
@@ -94,6 +101,9 @@ func (a *app) verify(ctx context.Context, h *edge.Host, req host.VerifyRequest) 
 		return nil
 	}
 	a.line(fmt.Sprintf("verified: %d records, head %s", v.Records, orNone(v.Head.Hash)))
+	if v.Images > 0 {
+		a.line(fmt.Sprintf("memory: %s whole", count(int(v.Images), "image is", "images are")))
+	}
 	if req.Reexecute {
 		a.line(reexecutedLine(v))
 	}
@@ -139,6 +149,7 @@ type verificationJSON struct {
 	Records  int64         `json:"records"`
 	Seq      int64         `json:"seq"`
 	Head     abi.Digest    `json:"head"`
+	Images   int64         `json:"images,omitempty"`
 	*reexecutionJSON
 }
 
@@ -152,7 +163,7 @@ type reexecutionJSON struct {
 
 func newVerificationJSON(uid abi.SessionID, v host.Verification, reexecuted bool) verificationJSON {
 	out := verificationJSON{
-		Session: uid, Verified: true, Records: v.Records, Seq: int64(v.Head.Seq), Head: v.Head.Hash,
+		Session: uid, Verified: true, Records: v.Records, Seq: int64(v.Head.Seq), Head: v.Head.Hash, Images: v.Images,
 	}
 	if reexecuted {
 		out.reexecutionJSON = &reexecutionJSON{v.Reexecuted, v.Prefix, v.ChainOnly, v.ProviderCalls, v.Root}

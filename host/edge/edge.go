@@ -80,6 +80,8 @@ type Options struct {
 	// FlushDelay is the longest a staged record stays volatile while its turn
 	// goes on; 0 means host.FlushDelay, a negative value turns the flush off.
 	FlushDelay time.Duration
+	// Rebuilding, if set, is told of turns that are run again: see host.Config.
+	Rebuilding func(host.Rebuild)
 	// Progress, if set, is told in words of work that takes long.
 	Progress func(text string)
 	// Log receives what an operator may want to know; nil discards.
@@ -162,6 +164,7 @@ func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error)
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
 		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
 		AutoCollect: !o.ManualCollect, Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,
+		Rebuilding: o.Rebuilding,
 	})
 	if err != nil {
 		return nil, errors.Join(err, rt.Close(context.Background()))
