@@ -14,11 +14,16 @@ import (
 
 // provider calls a model through transport.
 func provider(transport http.RoundTripper, o anthropic.Options) model.Provider {
+	return limited(transport, o, 0)
+}
+
+// limited is provider with a number of attempts.
+func limited(transport http.RoundTripper, o anthropic.Options, attempts int) model.Provider {
 	c, err := remote.New(remote.Endpoint{
 		Name: "fake", URL: "http://fake.invalid/v1/messages", Transport: transport,
 		Header: map[string]string{anthropic.VersionHeader: anthropic.Version},
 		Key:    remote.Key{Name: "env:KEY", Get: func() (string, error) { return modeltest.Canary, nil }},
-		Auth:   anthropic.DefaultAuth, FirstByte: modeltest.FirstByte, Idle: modeltest.Idle,
+		Auth:   anthropic.DefaultAuth, FirstByte: modeltest.FirstByte, Idle: modeltest.Idle, Attempts: attempts,
 	})
 	if err != nil {
 		panic(err)
@@ -74,4 +79,14 @@ func TestContract(t *testing.T) {
 	modeltest.Run(t, provider(s, anthropic.Options{}), model.Request{
 		Call: abi.ModelCall{Model: "m", Messages: []abi.Message{abi.Text(abi.RoleUser, "hi")}},
 	})
+}
+
+func FuzzAnswer(f *testing.F) {
+	once := func(rt http.RoundTripper) model.Provider { return limited(rt, anthropic.Options{}, 1) }
+	modeltest.FuzzAnswers(f, once,
+		text+piece("hello")+ended, calls(`{"a":9007199254740993}`),
+		begun+event("content_block_start", `,"index":0,"content_block":{"type":"thinking","thinking":"a"}`)+event("content_block_delta", `,"index":0,"delta":{"type":"signature_delta","signature":"b"}`)+ended,
+		`{"type":"message","content":[{"type":"other","x":{}},{"type":"text","text":"b"}],"usage":{"input_tokens":1}}`,
+		event("error", `,"error":{"type":"overloaded_error"}`), "<html><title>x</title>",
+	)
 }

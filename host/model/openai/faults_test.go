@@ -14,11 +14,16 @@ import (
 
 // provider calls model m through transport.
 func provider(transport http.RoundTripper, o openai.Options) model.Provider {
+	return limited(transport, o, 0)
+}
+
+// limited is provider with a number of attempts.
+func limited(transport http.RoundTripper, o openai.Options, attempts int) model.Provider {
 	c, err := remote.New(remote.Endpoint{
 		Name: "fake", URL: "http://fake.invalid/v1/chat/completions", Transport: transport,
 		Key:  remote.Key{Name: "env:KEY", Get: func() (string, error) { return modeltest.Canary, nil }},
 		Auth: openai.DefaultAuth, Scheme: openai.DefaultScheme,
-		FirstByte: modeltest.FirstByte, Idle: modeltest.Idle,
+		FirstByte: modeltest.FirstByte, Idle: modeltest.Idle, Attempts: attempts,
 	})
 	if err != nil {
 		panic(err)
@@ -66,4 +71,14 @@ func TestContract(t *testing.T) {
 	modeltest.Run(t, provider(s, openai.Options{}), model.Request{
 		Call: abi.ModelCall{Model: "m", Messages: []abi.Message{abi.Text(abi.RoleUser, "hi")}},
 	})
+}
+
+func FuzzAnswer(f *testing.F) {
+	once := func(rt http.RoundTripper) model.Provider { return limited(rt, openai.Options{}, 1) }
+	modeltest.FuzzAnswers(f, once,
+		role+piece("hello")+ended, calls(`{"a":9007199254740993}`),
+		`data: {"choices":[{"delta":{"content":[{"text":"a"}],"reasoning":"b","reasoning_details":[{"index":0,"type":"x","text":"c"}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}`+"\n\n",
+		`{"choices":[{"message":{"images":[{"image_url":{"url":"data:image/png;base64,AA=="}}],"tool_calls":[{"function":{"name":"f","arguments":{"a":1}}}]}}]}`,
+		`data: {"error":{"code":429}}`+"\n\n", "<html><title>x</title>",
+	)
 }
