@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -28,8 +29,9 @@ type app struct {
 	getenv func(string) string
 	now    func() time.Time
 
-	dataDir string
-	project string
+	dataDir    string
+	configFile string // empty: agentcell.yaml in the data directory
+	project    string
 
 	// callTimeout is how long a call of a model or tool may take; 0: the host's.
 	callTimeout time.Duration
@@ -158,6 +160,7 @@ func briefly(f func()) {
 // is the file that answers every model call that does not name a model.
 func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, error) {
 	o := edge.Options{
+		ConfigFile: a.configFile, Getenv: a.getenv, ModelLog: slog.New(attemptNotes{a.output}),
 		CacheDir: a.cacheDirectory(),
 		Now:      a.now,
 		// A command does what it was asked to, and nothing else; but one that stays

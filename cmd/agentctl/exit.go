@@ -9,6 +9,7 @@ import (
 
 	"github.com/agentcell/agentcell/harnesses"
 	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/config"
 	"github.com/agentcell/agentcell/host/model/script"
 	tools "github.com/agentcell/agentcell/host/tool/script"
 	"github.com/agentcell/agentcell/journal"
@@ -111,7 +112,7 @@ func exitCode(err error) int {
 		errors.Is(err, journal.ErrFenced), errors.Is(err, journal.ErrLocked):
 		return exitConflict
 	case errors.As(err, &usage), errors.Is(err, host.ErrInvalid), errors.Is(err, host.ErrAmbiguous),
-		errors.Is(err, host.ErrNothingOpen), errors.Is(err, host.ErrMidTurn), errors.Is(err, script.ErrScript), errors.Is(err, tools.ErrScript),
+		errors.Is(err, host.ErrNothingOpen), errors.Is(err, host.ErrMidTurn), errors.Is(err, script.ErrScript), errors.Is(err, tools.ErrScript), errors.Is(err, config.ErrConfig),
 		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR):
 		return exitUsage
 	case errors.Is(err, host.ErrNotFound), errors.Is(err, journal.ErrNotFound),
