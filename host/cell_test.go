@@ -120,7 +120,7 @@ func counting(name string, step int, save, load string) host.Harness {
 // createFrom makes a session of a harness.
 func (r *rig) createFrom(h host.Harness) host.Session {
 	r.t.Helper()
-	s, err := r.Create(context.Background(), host.CreateRequest{Harness: h})
+	s, err := r.Create(context.Background(), host.CreateRequest{Harness: h, Retention: r.retention})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -26,8 +26,12 @@ import (
 )
 
 // childEnv makes the test binary a process that runs turns on the journal in the
-// directory it names, until it is killed.
-const childEnv = "AGENTCELL_TEST_HOST_CHILD"
+// directory it names, until it is killed; collectEnv one that collects meanwhile, and
+// whose sessions keep one image.
+const (
+	childEnv   = "AGENTCELL_TEST_HOST_CHILD"
+	collectEnv = "AGENTCELL_TEST_HOST_COLLECT"
+)
 
 // childSessions is how many sessions a child runs at once.
 const childSessions = 4
@@ -60,8 +64,13 @@ func runChild(dir string) error {
 		return strings.Compare(string(b.State), string(a.State)) // INTERRUPTED before COMPLETED
 	})
 	sessions = sessions[:min(len(sessions), childSessions)]
+	collects := os.Getenv(collectEnv) != ""
+	req := host.CreateRequest{Harness: tally()}
+	if collects {
+		req.Retention.Last = 1
+	}
 	for len(sessions) < childSessions {
-		s, err := h.Create(ctx, host.CreateRequest{Harness: tally()})
+		s, err := h.Create(ctx, req)
 		if err != nil {
 			return err
 		}
@@ -70,6 +79,11 @@ func runChild(dir string) error {
 	failed := make(chan error)
 	for _, s := range sessions {
 		go func() { failed <- runSession(ctx, h, s) }()
+	}
+	for collects {
+		if _, err := h.Collect(ctx); err != nil {
+			return err
+		}
 	}
 	return <-failed
 }
@@ -153,10 +167,10 @@ func TestI6_Kill(t *testing.T) {
 
 // killChild runs a child, kills it some time after it has shown its first
 // records, and gives what it has shown.
-func killChild(t *testing.T, dir string, after time.Duration) (said []shown) {
+func killChild(t *testing.T, dir string, after time.Duration, env ...string) (said []shown) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+dir)
+	cmd.Env = append(append(os.Environ(), childEnv+"="+dir), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()

@@ -55,7 +55,7 @@ func (h *Host) keptImages(r row) ([]keptImage, error) {
 		return nil, err
 	}
 	var kept []keptImage
-	known := map[abi.Digest]bool{r.meta.GoldenRoot: true}
+	known := map[abi.Digest]bool{r.made.GoldenRoot: true, r.meta.GoldenRoot: true}
 	for rec, err := range h.journal.Read(r.UID, 1, r.Head.Seq) {
 		if err != nil {
 			return nil, err
@@ -251,10 +251,10 @@ func (w *repairer) mend(ctx context.Context, im keptImage, d *DamagedImage) erro
 		return nil
 	}
 	h := w.host
-	again, err := h.rerun(ctx, w.row, w.from, im.at)
+	again, err := h.rerunOn(ctx, h.freshModule, w.row, w.from, im.at)
 	if err == nil {
 		defer again.close(ctx)
-		err = w.run(ctx, again, im)
+		err = again.reach(ctx, im.root)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -280,16 +280,13 @@ func (w *repairer) mend(ctx context.Context, im keptImage, d *DamagedImage) erro
 	return nil
 }
 
-// run runs the turns that lead to an image. Its pages are in memory then, but for
-// those of the image that they began from.
-func (w *repairer) run(ctx context.Context, again *rerun, im keptImage) error {
-	if w.from.at == 0 {
-		// That of the module may take pages for stored which are damaged.
-		clean, err := w.host.journal.NewImage(nil, imageSpec(again.module.desc.Golden))
-		if err != nil {
-			return err
-		}
-		again.image = clean
+// freshModule is pinnedModule with a golden image of its own, all in memory: that of
+// the module may take pages for stored which are damaged.
+func (h *Host) freshModule(ctx context.Context, p pin, runtime string) (*module, error) {
+	m, err := h.pinnedModule(ctx, p, runtime)
+	if err != nil || m.golden == nil {
+		return m, err
 	}
-	return again.reach(ctx, im.root)
+	golden, err := h.journal.NewImage(nil, imageSpec(m.desc.Golden))
+	return &module{loaded: true, code: m.code, runtime: m.runtime, desc: m.desc, golden: golden}, err
 }

@@ -300,3 +300,57 @@ func TestRepair_GoldenPages(t *testing.T) {
 	r.exec(s.UID, "3")
 	r.verify(s.UID)
 }
+
+// Images are rebuilt, and repaired, over upgrades: each turn with the module it ran.
+func TestRepair_Upgrades(t *testing.T) {
+	r := newRig(t)
+	f := r.spoil()
+	r.retention = host.Retention{Last: 1}
+	r.open()
+	s, points := upgradedTwice(t, r)
+	if c := r.collect(); c.Images == 0 {
+		t.Error("nothing was dropped")
+	}
+	check := func() {
+		t.Helper()
+		for _, p := range points {
+			c := fork(t, r, host.ForkRequest{Session: s.UID, At: p.at})[0]
+			if got := r.counts(c.UID); got != p.counts {
+				t.Errorf("a fork at seq %d counts %s, want %s", p.at, got, p.counts)
+			}
+			r.verify(c.UID)
+			r.delete(c.UID)
+		}
+		r.collect()
+	}
+	check()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.clear(t, 'p')
+	r.reopen(f)
+	r.open()
+	got, err := r.Repair(t.Context(), host.RepairRequest{Session: s.UID})
+	if err != nil || got.Left() != 0 || len(got.Damaged) != 3 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	check()
+	r.verify(s.UID)
+}
+
+// clear takes all rows of a kind away behind the journal's back.
+func (f *faulty) clear(t *testing.T, kind byte) {
+	t.Helper()
+	var b journal.Batch
+	view := f.Storage.View()
+	for e, err := range view.Scan([]byte{kind}, []byte{kind + 1}, false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Delete(slices.Clone(e.Key))
+	}
+	view.Close()
+	if err := f.Storage.Commit(&b); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -33,6 +33,7 @@ func beginning(r row) point { return point{root: r.made.GoldenRoot} }
 type rerun struct {
 	host   *Host
 	row    row
+	load   moduleLoader
 	module *module // that the next turn ran
 	last   abi.Seq // of the record, as far as it is looked at
 	// rehearsal: module is not what the turns ran, and they hold no memory. What they
@@ -47,18 +48,26 @@ type rerun struct {
 	inc runtimes.Incarnation // nil: to be made from image
 }
 
+// moduleLoader loads the module of a pin on the runtime of that name.
+type moduleLoader func(ctx context.Context, p pin, runtime string) (*module, error)
+
 // rerun makes one that goes from a point, whose image is golden or stored, to the
 // record last. The caller closes it.
 func (h *Host) rerun(ctx context.Context, r row, from point, last abi.Seq) (*rerun, error) {
+	return h.rerunOn(ctx, h.pinnedModule, r, from, last)
+}
+
+// rerunOn is rerun on modules that are loaded in another way.
+func (h *Host) rerunOn(ctx context.Context, load moduleLoader, r row, from point, last abi.Seq) (*rerun, error) {
 	up, err := h.upgradeAt(r, from.at)
 	if err != nil {
 		return nil, err
 	}
-	m, err := h.pinnedModule(ctx, r.pinned(up), r.meta.Runtime)
+	m, err := load(ctx, r.pinned(up), r.meta.Runtime)
 	if err != nil {
 		return nil, err
 	}
-	again := &rerun{host: h, row: r, module: m, last: last, here: from}
+	again := &rerun{host: h, row: r, load: load, module: m, last: last, here: from}
 	if again.image, err = h.loadImage(m, from.root); err != nil {
 		return nil, err
 	}
@@ -306,7 +315,7 @@ func (r *rerun) upgrade(ctx context.Context, o outline) (proof, error) {
 	r.close(ctx)
 	var sum summary
 	sum.upgrade(o.start, c)
-	to, err := h.pinnedModule(ctx, sum.Upgraded.pin, r.row.meta.Runtime)
+	to, err := r.load(ctx, sum.Upgraded.pin, r.row.meta.Runtime)
 	if err != nil {
 		return proofNone, fmt.Errorf("seq %d: %w", o.start, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -22,11 +23,8 @@ import (
 // retaining makes a session of a small harness that keeps images as r says.
 func (r *rig) retaining(keep host.Retention) host.Session {
 	r.t.Helper()
-	s, err := r.Create(context.Background(), host.CreateRequest{Harness: tally(), Retention: keep})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return s
+	r.retention = keep
+	return r.createFrom(tally())
 }
 
 // counts runs a turn of such a session, and is what it counts to.
@@ -359,6 +357,51 @@ func TestRetention_OpenTurns(t *testing.T) {
 		t.Errorf("a child of turn 1 counts %s", got)
 	}
 	r.verify(again.UID)
+}
+
+// M4, M5: a process that is killed while it collects, and its sessions keep one image,
+// loses nothing: each session verifies and goes on, each of its points can be forked,
+// and the next Collect leaves what has to be there.
+func TestM4_KillRetaining(t *testing.T) {
+	dir := t.TempDir()
+	rebuilt := 0
+	for range 4 {
+		killChild(t, dir, time.Duration(rand.IntN(300))*time.Millisecond, collectEnv+"=1")
+		r := newRig(t)
+		r.reopenDir(dir)
+		r.rebuilding = func(host.Rebuild) { rebuilt++ }
+		r.open()
+		for _, s := range list(t, r) {
+			if s.State == host.ExecInterrupted {
+				r.resume(s.UID)
+			}
+			r.verify(s.UID)
+			ends := r.ends(s.UID)
+			if len(ends) == 0 {
+				continue
+			}
+			e := ends[rand.IntN(len(ends))]
+			c := fork(t, r, host.ForkRequest{Session: s.UID, At: e.at})[0]
+			if got, want := r.counts(c.UID), fmt.Sprintf("%04d", e.turn+1); c.Root != e.root || got != want {
+				t.Errorf("a child of turn %d begins from %s and counts %s", e.turn, c.Root.Short(), got)
+			}
+			r.verify(c.UID)
+			r.delete(c.UID)
+		}
+		r.collect()
+		if c := r.collect(); c.Bytes != 0 {
+			t.Errorf("collected once more: %+v", c)
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rebuilt == 0 {
+		t.Error("nothing had to be rebuilt: the test shows nothing")
+	}
 }
 
 // unlike is a runtime that is a little unlike the one it is.

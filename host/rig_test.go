@@ -162,7 +162,7 @@ type rig struct {
 	log        *slog.Logger     // nil: discarded
 	now        func() time.Time // nil: the machine's
 	still      bool             // clock and randomness stand still
-	retention  host.Retention   // of sessions that create makes
+	retention  host.Retention   // of sessions that create and createFrom make
 	rebuilding func(host.Rebuild)
 	*host.Host
 }
