@@ -368,6 +368,9 @@ func TestM4_KillRetaining(t *testing.T) {
 	for range 4 {
 		killChild(t, dir, time.Duration(rand.IntN(300))*time.Millisecond, collectEnv+"=1")
 		r := newRig(t)
+		if err := r.store.Close(); err != nil {
+			t.Fatal(err)
+		}
 		r.reopenDir(dir)
 		r.rebuilding = func(host.Rebuild) { rebuilt++ }
 		r.open()
