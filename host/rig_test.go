@@ -152,6 +152,7 @@ type rig struct {
 	store      *journal.Journal
 	runtimes   []runtimes.Runtime
 	models     map[string]model.Provider
+	routes     model.Router
 	def        string
 	flush      time.Duration
 	limits     abi.Limits
@@ -190,7 +191,7 @@ func newRig(t testing.TB) *rig {
 func (r *rig) open() *rig {
 	r.t.Helper()
 	cfg := host.Config{
-		Journal: r.store, Runtimes: r.runtimes, Models: r.models, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
+		Journal: r.store, Runtimes: r.runtimes, Models: r.models, Routes: r.routes, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
 		Tools: r.tools, Prices: r.prices, Log: r.log, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
 		Paused: true, Rebuilding: r.rebuilding,
 	}

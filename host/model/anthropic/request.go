@@ -72,6 +72,7 @@ func toolChoice(c *abi.ToolChoice) remote.Object {
 // tools are the user's; and messages of one role in a row are one, as results
 // must stand together.
 func (p protocol) messages(all []abi.Message) (system, messages []remote.Object, err error) {
+	messages = []remote.Object{}
 	for _, m := range all {
 		blocks, err := p.blocks(m)
 		if err != nil {
