@@ -74,7 +74,9 @@ func engine(t testing.TB, interpreter bool) *runtime.Runtime {
 	if r := parts.runtimes[interpreter]; r != nil {
 		return r
 	}
-	e, err := wasm.New(wasm.Config{Interpreter: interpreter, CacheDir: compileCache(t)})
+	e, err := wasm.New(wasm.Config{
+		Interpreter: interpreter, CacheDir: compileCache(t), Memory: wasm.Memory(os.Getenv("AGENTCELL_TEST_MEMORY")),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ type cell struct {
 
 // newCell instantiates the module and runs nothing.
 func (c *Compiled) newCell() (*cell, error) {
-	mem, err := newMemory(c.minimum)
+	mem, err := newMemory(c.engine.backend, c.minimum)
 	if err != nil {
 		return nil, err
 	}

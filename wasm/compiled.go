@@ -109,9 +109,8 @@ func (c *Compiled) runGolden(ctx context.Context) error {
 		}
 	}
 	cell.end()
-	content := slices.Clone(cell.mem.bytes())
-	c.memory = newGoldenMemory(content)
-	c.golden = cell.image(nonZero(content), pagesOf(content))
+	c.memory = newGoldenMemory(c.engine.backend, slices.Clone(cell.mem.bytes()))
+	c.golden = cell.image(nonZero(c.memory.content), goldenPages{c})
 	if err := cell.makeGolden(); err != nil {
 		cell.free()
 		c.memory.close()
@@ -119,6 +118,19 @@ func (c *Compiled) runGolden(ctx context.Context) error {
 	}
 	c.pool.put(cell)
 	return nil
+}
+
+// goldenPages reads the golden image for as long as the engine is there.
+type goldenPages struct{ module *Compiled }
+
+// ReadPage implements PageReader.
+func (g goldenPages) ReadPage(index uint32, dst []byte) error {
+	engine := g.module.engine
+	if err := engine.enter(); err != nil {
+		return fmt.Errorf("read page %d of the golden image: %w", index, err)
+	}
+	defer engine.leave()
+	return pagesOf(g.module.memory.content).ReadPage(index, dst)
 }
 
 // initError is the refusal of a module that fails before its first turn.

@@ -33,6 +33,9 @@ type Config struct {
 	// LoadTimeout bounds the time that a load takes; 0 means 10 minutes. Code can
 	// be made so that compiling it takes very long.
 	LoadTimeout time.Duration
+	// Memory is how the memories of cells are held; the zero value takes the best
+	// way that works on this system. New fails if one that is named does not.
+	Memory Memory
 	// MaxIdle is how many idle instances of a module are kept for the next
 	// ones, until they have not been needed for some seconds; 0 means 512, a
 	// negative number none.
@@ -60,6 +63,7 @@ const progressAfter = 300 * time.Millisecond
 // Engine loads modules. It is safe for concurrent use.
 type Engine struct {
 	cfg     Config
+	backend backend
 	host    []hostFunc
 	rt      wazero.Runtime
 	cache   wazero.CompilationCache // nil without CacheDir
@@ -113,9 +117,17 @@ func New(cfg Config) (*Engine, error) {
 		}
 	}
 	var err error
-	e.rt, err = e.newRuntime(e.cache)
-	return e, err
+	if e.rt, err = e.newRuntime(e.cache); err != nil {
+		return nil, err
+	}
+	if e.backend, err = newBackend(cfg.Memory); err != nil {
+		return nil, errors.Join(err, e.rt.Close(e.ctx))
+	}
+	return e, nil
 }
+
+// Memory tells how the engine holds the memories of cells.
+func (e *Engine) Memory() MemoryFacts { return e.backend.facts() }
 
 // newRuntime makes a wazero runtime with the host functions.
 func (e *Engine) newRuntime(cache wazero.CompilationCache) (wazero.Runtime, error) {
@@ -334,5 +346,6 @@ func (e *Engine) Close(ctx context.Context) error {
 		l.compiled.flats.close()
 		l.compiled.memory.close()
 	}
+	e.backend.close()
 	return err
 }

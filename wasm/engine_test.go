@@ -30,8 +30,13 @@ func testCacheDir(t testing.TB) string {
 	return filepath.Join(dir, "agentcell-test")
 }
 
+// newEngine makes an engine. The environment may say how it holds memories if cfg
+// does not.
 func newEngine(t testing.TB, cfg Config) *Engine {
 	t.Helper()
+	if cfg.Memory == MemoryAuto {
+		cfg.Memory = Memory(os.Getenv("AGENTCELL_TEST_MEMORY"))
+	}
 	e, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +62,32 @@ func onEngines(t *testing.T, test func(t *testing.T, e *Engine)) {
 				t.Errorf("the next guest: %v, %v", out, err)
 			}
 		})
+	}
+}
+
+// memories are the ways to hold memories on this system.
+func memories(t testing.TB) (list []Memory) {
+	t.Helper()
+	for _, way := range backends() {
+		if _, err := ProbeMemory(way.name); err == nil {
+			list = append(list, way.name)
+			continue
+		} else if os.Getenv("AGENTCELL_TEST_REQUIRE") == "all" {
+			t.Fatal(err)
+		}
+	}
+	return list
+}
+
+// onMemories runs a test on both engines with each way to hold memories.
+func onMemories(t *testing.T, test func(t *testing.T, e *Engine)) {
+	t.Helper()
+	for _, memory := range memories(t) {
+		for name, interpreter := range map[string]bool{"compiler": false, "interpreter": true} {
+			t.Run(fmt.Sprintf("%s/%s", memory, name), func(t *testing.T) {
+				test(t, newEngine(t, Config{Interpreter: interpreter, Memory: memory}))
+			})
+		}
 	}
 }
 

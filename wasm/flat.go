@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -57,7 +58,7 @@ func (s *flats) of(img *Image) (f *flat, over []uint32, err error) {
 	whole := !img.Root.IsZero() && len(img.Changed) >= flatFrom && s.module.engine.cfg.MaxFlatBytes >= 0 && s.module.memory.mapped()
 	if whole {
 		if f := s.join(img.Root); f != nil {
-			return s.await(f)
+			return s.await(f, img)
 		}
 	}
 	if err := img.checkPages(img.Changed); err != nil || !whole {
@@ -72,7 +73,7 @@ func (s *flats) of(img *Image) (f *flat, over []uint32, err error) {
 	}
 	f, mine := s.add(img.Root)
 	if !mine {
-		return s.await(f)
+		return s.await(f, img)
 	}
 	f.memory, f.err = s.flatten(img, near, over)
 	if f.err != nil {
@@ -82,17 +83,21 @@ func (s *flats) of(img *Image) (f *flat, over []uint32, err error) {
 	}
 	close(f.made)
 	s.made(f)
-	return s.await(f)
+	return s.await(f, img)
 }
 
-// await waits until f is made.
-func (s *flats) await(f *flat) (*flat, []uint32, error) {
+// await waits until f is made. Where the system has no more of what it takes, the
+// caller copies all pages.
+func (s *flats) await(f *flat, img *Image) (*flat, []uint32, error) {
 	<-f.made
-	if f.err != nil {
-		s.leave(f)
-		return nil, nil, f.err
+	if f.err == nil {
+		return f, nil, nil
 	}
-	return f, nil, nil
+	s.leave(f)
+	if errors.Is(f.err, ErrShortage) {
+		return nil, img.Changed, img.checkPages(img.Changed)
+	}
+	return nil, nil, f.err
 }
 
 // join makes the caller a user of the flat image with that root, if there is one.
@@ -263,7 +268,7 @@ func (s *flats) flatten(img *Image, near *flat, over []uint32) (*goldenMemory, e
 	if near != nil {
 		from, differ = near.memory.content, over
 	}
-	return newFlatMemory(int(img.Size), func(write func(page uint32, content []byte) error) error {
+	return s.module.engine.backend.share(int(img.Size), func(write func(page uint32, content []byte) error) error {
 		next := differ
 		for i := range uint32(len(from) / abi.PageSize) {
 			if len(next) > 0 && next[0] == i {

@@ -53,10 +53,11 @@ func restore(t testing.TB, c *Compiled, img Image) *Instance {
 	return in
 }
 
-func needMapping(t testing.TB) {
+// needMapping skips a test where memories are copied.
+func needMapping(t testing.TB, e *Engine) {
 	t.Helper()
-	if err := MappedMemory(); err != nil {
-		t.Skip(err)
+	if facts := e.Memory(); facts.Memory == MemoryCopy {
+		t.Skip("memories are copied: ", facts.Why)
 	}
 }
 
@@ -64,8 +65,8 @@ func needMapping(t testing.TB) {
 // has its own (M3), tells what its guest changed, and is golden for the next
 // tenant.
 func TestFlatImages(t *testing.T) {
-	needMapping(t)
-	onEngines(t, func(t *testing.T, e *Engine) {
+	onMemories(t, func(t *testing.T, e *Engine) {
+		needMapping(t, e)
 		const pages, many = 1000, 20
 		c := loaded(t, e, bump(false))
 		golden := bytes.Clone(c.memory.content)
@@ -146,8 +147,8 @@ func TestFlatImages(t *testing.T) {
 // An image that is near to one that is there is that one with some pages over it,
 // and one that is far is made of what is there.
 func TestFlatImages_Near(t *testing.T) {
-	needMapping(t)
 	e := newEngine(t, Config{})
+	needMapping(t, e)
 	c := loaded(t, e, bump(false))
 	const pages = 2000
 	one, _ := large(c, pages, 0)
@@ -187,9 +188,9 @@ func TestFlatImages_Near(t *testing.T) {
 
 // What is not in use keeps within its bound; none is made where that is asked for.
 func TestFlatImages_Bound(t *testing.T) {
-	needMapping(t)
 	const pages = 512
 	e := newEngine(t, Config{MaxFlatBytes: 3 * pages * abi.PageSize})
+	needMapping(t, e)
 	c := loaded(t, e, bump(false))
 	held, _ := large(c, pages, 200)
 	restore(t, c, held)
@@ -214,8 +215,9 @@ func TestFlatImages_Bound(t *testing.T) {
 
 // An image that cannot be read is nobody's, and can be tried again.
 func TestFlatImages_Unreadable(t *testing.T) {
-	needMapping(t)
-	c := loaded(t, newEngine(t, Config{}), bump(false))
+	e := newEngine(t, Config{})
+	needMapping(t, e)
+	c := loaded(t, e, bump(false))
 	img, counter := large(c, 600, 0)
 	broken := errors.New("broken disk")
 	bad := img

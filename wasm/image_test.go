@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -26,148 +25,6 @@ func memoryOf(t testing.TB, img Image, base []byte) []byte {
 		}
 	}
 	return mem
-}
-
-// tenant does what its start says: 'f' fills all that a guest can write with a
-// marker, and leaves an answer half read and a line without end; 'i' traps if it
-// finds anything that is not golden.
-func tenant() guest {
-	const next = " local.get 0 i32.const 8 i32.add local.tee 0 i32.const 131072 i32.ne br_if 0 "
-	return guest{
-		imports: append(allOps(), moduleWASI+".fd_write", moduleWASI+".clock_time_get"),
-		locals:  "i32 i32",
-		module: wasmtest.Module{
-			Memories: []wasmtest.Memory{{Min: 2, Export: "memory"}},
-			Globals: []wasmtest.Global{
-				{Type: "i32", Mutable: true, Init: "i32.const 1"},
-				{Type: "i64", Mutable: true, Init: "i64.const 2"},
-				{Type: "f32", Mutable: true, Init: "f32.const 3"},
-				{Type: "f64", Mutable: true, Init: "f64.const 4"},
-			},
-		},
-		run: `
-			i32.const 0 i32.const 8 call $read` + wantI32(0) + `
-			i32.const 0 i32.const 0 call $start drop
-			i32.const 0 i32.const 1 call $read` + wantI32(1) + `
-			i32.const 0 i32.load8_u local.set 1
-			i32.const 0 i32.const 0 i32.store8
-			local.get 1 i32.const 102 i32.eq
-			if
-				i32.const 0 i32.const 16 i32.store
-				i32.const 4 i32.const 4 i32.store
-				i32.const 1 i32.const 0 i32.const 1 i32.const 8 call $fd_write drop
-				i32.const 0 i32.const 0 call $model drop
-				loop
-					local.get 0 i64.const 0x5555555555555555 i64.store` + next + `
-				end
-				i32.const 0x55 global.set 0
-				i64.const 0x55 global.set 1
-				f32.const 5.5 global.set 2
-				f64.const 5.5 global.set 3
-			else
-				loop
-					local.get 0 i64.load i64.const 0 i64.ne if unreachable end` + next + `
-				end
-				global.get 0 i32.const 1 i32.ne if unreachable end
-				global.get 1 i64.const 2 i64.ne if unreachable end
-				global.get 2 f32.const 3 f32.ne if unreachable end
-				global.get 3 f64.const 4 f64.ne if unreachable end
-			end
-			i32.const 0`,
-	}
-}
-
-func starting(text string) *world {
-	return &world{answers: map[abi.Op]Response{abi.OpStart: {Body: []byte(text)}, abi.OpModel: {Body: []byte("the answer")}}}
-}
-
-func TestM3_NextTenantFindsNothing(t *testing.T) {
-	onEngines(t, func(t *testing.T, e *Engine) {
-		c := loaded(t, e, tenant().bytes())
-		golden := memoryOf(t, c.Golden(), nil)
-		for i := range 8 {
-			snapshot := i%2 == 1
-			switch i {
-			case 4: // cells are mapped from the golden memory, but no one tells what they touched
-				c.memory.close()
-			case 6: // cells are copies of the golden memory
-				instantiate(t, c)
-			}
-			first := instantiate(t, c)
-			used := first.cell
-			out, err := first.Run(t.Context(), Turn{Start: time.Unix(2_000_000_000, 0), Seed: [32]byte{1}}, starting("f?"))
-			if err != nil || out.Reason != abi.ReasonCompleted {
-				t.Fatal(out, err)
-			}
-			if snapshot {
-				img, err := first.Snapshot()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !bytes.Equal(memoryOf(t, img, golden), bytes.Repeat([]byte{0x55}, int(img.Size))) {
-					t.Fatal("the first tenant has not filled its memory")
-				}
-			}
-			first.Stop()
-			second := instantiate(t, c)
-			if second.cell != used {
-				t.Fatal("the cell was not used again; the test shows nothing")
-			}
-			img, err := second.Snapshot()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(memoryOf(t, img, golden), golden) || !bytes.Equal(used.mem.bytes(), golden) {
-				t.Error("memory is left")
-			}
-			if diff := cmp.Diff(c.Golden().Globals, img.Globals); diff != "" || img.Clock != int64(goldenClock) {
-				t.Errorf("clock %d, globals (-golden +next):\n%s", img.Clock, diff)
-			}
-			w := starting("i?")
-			if out, err := second.Run(t.Context(), Turn{}, w); err != nil || out.Reason != abi.ReasonCompleted {
-				t.Errorf("the next tenant: %v %v, %v", out.Reason, out.Err, err)
-			}
-			if diff := cmp.Diff([]string{"start "}, w.asked); diff != "" {
-				t.Errorf("the next tenant asked (-want +got):\n%s", diff)
-			}
-			second.Stop()
-			first.Stop() // must not reach the cell any more
-		}
-	})
-}
-
-// A cell is used again only if its guest has simply returned, and one whose
-// memory has grown only for an image as large.
-func TestM3_WhichCellsAreUsedAgain(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		run   string
-		again bool
-	}{
-		{"completed", "i32.const 0", true},
-		{"failed", "i32.const 1", false},
-		{"trapped", "unreachable", false},
-		{"exited", "i32.const 0 call $proc_exit i32.const 0", false},
-		{"grown", "i32.const 1 memory.grow drop i32.const 0", false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			e := newEngine(t, Config{MaxIdle: 1})
-			c := loaded(t, e, guest{run: test.run, imports: []string{moduleWASI + ".proc_exit"}}.bytes())
-			in := instantiate(t, c)
-			cell := in.cell
-			if _, err := in.Run(t.Context(), Turn{}, &world{}); err != nil {
-				t.Fatal(err)
-			}
-			in.Stop()
-			next := instantiate(t, c)
-			if (next.cell == cell) != test.again {
-				t.Errorf("used again: %v", !test.again)
-			}
-			if img, err := next.Snapshot(); err != nil || img.Size != wasmPage || len(img.Changed) != 0 {
-				t.Errorf("the next one: %d bytes, pages %v, %v", img.Size, img.Changed, err)
-			}
-		})
-	}
 }
 
 func TestIdleCellsAreBounded(t *testing.T) {
@@ -197,13 +54,9 @@ func bump(grow bool) []byte {
 }
 
 func TestM1_RestoreGivesTheState(t *testing.T) {
-	onEngines(t, func(t *testing.T, e *Engine) {
-		for i, grow := range []bool{false, true, false, true} {
+	onMemories(t, func(t *testing.T, e *Engine) {
+		for _, grow := range []bool{false, true} {
 			c := loaded(t, e, bump(grow))
-			if i >= 2 { // without mappings
-				c.memory.close()
-				instantiate(t, c)
-			}
 			kept := memoryOf(t, c.Golden(), nil)
 			img := c.Golden()
 			img.Changed = nil

@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/tetratelabs/wazero/experimental"
 
@@ -12,28 +13,6 @@ const (
 	wasmPage  = 64 << 10 // the unit in which memory grows
 	maxMemory = 1 << 32
 )
-
-// region is a stretch of bytes of the host that can be resized. It is the seam
-// between memory and what a system can do for it.
-type region interface {
-	// resize makes the region n bytes long, new bytes zero, and returns it. It
-	// may move. The old one stays as it is if there is an error.
-	resize(n int) ([]byte, error)
-	// become makes the region equal to g, and all zero beyond g's size, which
-	// is no greater than its own. After an error it can only be freed.
-	become(g *goldenMemory) error
-	// touched appends, ascending, those of the first n pages that may differ
-	// from what the region became; all of them where that is not known.
-	touched(dst []uint32, n int) []uint32
-	free()
-}
-
-func allPages(dst []uint32, n int) []uint32 {
-	for i := range n {
-		dst = append(dst, uint32(i))
-	}
-	return dst
-}
 
 // memory is the linear memory of one cell. The engine owns it, not wazero, so
 // that a host without memory gives an error instead of ending the process.
@@ -49,23 +28,27 @@ type memory struct {
 var _ experimental.LinearMemory = (*memory)(nil)
 
 // newMemory reserves size bytes of zeros. It reports ErrShortage.
-func newMemory(size uint64) (*memory, error) {
-	m := &memory{region: newRegion()}
-	if err := m.resize(int(size)); err != nil {
+func newMemory(b backend, size uint64) (*memory, error) {
+	m := &memory{region: b.region()}
+	if err := m.resize(size); err != nil {
+		m.region.free()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *memory) resize(size int) error {
-	if size > len(m.whole) || m.whole == nil {
-		whole, err := m.region.resize(size)
+func (m *memory) resize(size uint64) error {
+	if size > math.MaxInt {
+		return fmt.Errorf("a memory of %d bytes: %w: this system's programs have no more than %d", size, ErrShortage, math.MaxInt)
+	}
+	if int(size) > len(m.whole) || m.whole == nil {
+		whole, err := m.region.resize(int(size))
 		if err != nil {
 			return fmt.Errorf("a memory of %d bytes: %w: %w", size, ErrShortage, err)
 		}
 		m.whole = whole
 	}
-	m.size = size
+	m.size = int(size)
 	return nil
 }
 
@@ -83,7 +66,7 @@ func (s shortage) Error() string { return s.err.Error() }
 // memory must not be an answer that the guest can notice (M2), so it ends the
 // call.
 func (m *memory) Reallocate(size uint64) []byte {
-	if err := m.resize(int(size)); err != nil {
+	if err := m.resize(size); err != nil {
 		panic(shortage{err})
 	}
 	return m.bytes()

@@ -34,25 +34,19 @@ func sized(c *Compiled, size uint64) Image {
 // nothing is left in any page of it.
 func TestM3_GrownCells(t *testing.T) {
 	const many = maxTouched*abi.PageSize/wasmPage + 1 // more than an idle cell may hold
-	for _, pages := range []int{1, 3, many} {
-		for _, mapped := range []bool{true, false} {
+	onMemories(t, func(t *testing.T, e *Engine) {
+		for _, pages := range []int{1, 3, many} {
 			for _, snapshot := range []bool{true, false} {
-				t.Run(fmt.Sprintf("pages=%d,mapped=%v,snapshot=%v", pages, mapped, snapshot), func(t *testing.T) {
-					onEngines(t, func(t *testing.T, e *Engine) {
-						testGrown(t, loaded(t, e, filler(pages)), uint64(pages*wasmPage), mapped, snapshot)
-					})
+				t.Run(fmt.Sprintf("pages=%d,snapshot=%v", pages, snapshot), func(t *testing.T) {
+					testGrown(t, loaded(t, newEngine(t, e.cfg), filler(pages)), uint64(pages*wasmPage), snapshot)
 				})
 			}
 		}
-	}
+	})
 }
 
-func testGrown(t *testing.T, c *Compiled, size uint64, mapped, snapshot bool) {
+func testGrown(t *testing.T, c *Compiled, size uint64, snapshot bool) {
 	golden := memoryOf(t, c.Golden(), nil)
-	if !mapped {
-		c.memory.close()
-		instantiate(t, c) // takes the one cell that is mapped already
-	}
 	restore := func(size uint64) *Instance {
 		t.Helper()
 		in, err := c.Restore(sized(c, size))

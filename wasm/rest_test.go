@@ -44,17 +44,13 @@ func scribbler() []byte {
 // instance has rested before it or not: from golden, from an image that was copied,
 // and from one that was mapped.
 func TestM2_RestChangesNothing(t *testing.T) {
-	onEngines(t, func(t *testing.T, e *Engine) {
-		for _, from := range []string{"golden", "copied", "flat", "unmapped"} {
+	onMemories(t, func(t *testing.T, e *Engine) {
+		for _, from := range []string{"golden", "copied", "flat"} {
 			t.Run(from, func(t *testing.T) {
 				if from == "flat" {
-					needMapping(t)
+					needMapping(t, e)
 				}
 				c := loaded(t, e, scribbler())
-				if from == "unmapped" {
-					c.memory.close()
-					instantiate(t, c) // takes the one cell that is mapped already
-				}
 				begin, before := func() *Instance { return instantiate(t, c) }, memoryOf(t, c.Golden(), nil)
 				if from == "copied" || from == "flat" {
 					img, counter := large(c, 300, 0)
@@ -205,9 +201,10 @@ func TestRestStopped(t *testing.T) {
 // Who rests on a large image keeps it beyond its time, but not from others that need
 // the room, and then cannot run any more.
 func TestRestOnFlatImage(t *testing.T) {
-	needMapping(t)
 	const pages, many = 512, 10
-	c := loaded(t, newEngine(t, Config{MaxFlatBytes: 2 * pages * abi.PageSize}), bump(false))
+	e := newEngine(t, Config{MaxFlatBytes: 2 * pages * abi.PageSize})
+	needMapping(t, e)
+	c := loaded(t, e, bump(false))
 	img, counter := large(c, pages, 0)
 	var all []*Instance
 	for range many {

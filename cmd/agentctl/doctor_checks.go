@@ -197,16 +197,24 @@ func (a *app) inspectBundled(ctx context.Context, name string) (host.Inspection,
 }
 
 func (a *app) checkKernel(context.Context) []finding {
-	if err := wasm.MappedMemory(); err != nil {
-		return []finding{{
-			Check: "memory", Status: statusNote, Text: fmt.Sprintf("memory cannot be mapped copy-on-write: %v", err),
-			Next:  "all works; turns of harnesses with much memory take longer",
-			Facts: map[string]any{"mapped": false},
-		}}
+	m, err := wasm.ProbeMemory(wasm.MemoryAuto)
+	if err != nil {
+		return []finding{a.problem("memory", err)}
+	}
+	facts := map[string]any{"mapped": m.Memory != wasm.MemoryCopy, "memory": string(m.Memory), "dirty": m.Dirty}
+	text := "memory is mapped copy-on-write (" + string(m.Memory) + ")"
+	if m.Memory == wasm.MemoryCopy {
+		text = "each cell has a copy of its memory"
+	}
+	if text += "; what a turn has written is found by " + m.Dirty; m.Dirty != wasm.DirtyCompare {
+		return []finding{{Check: "memory", Status: statusOK, Text: text, Facts: facts}}
+	}
+	if m.Why != nil {
+		text += ": " + strings.ReplaceAll(m.Why.Error(), "\n", "; ")
 	}
 	return []finding{{
-		Check: "memory", Status: statusOK, Text: "memory is mapped copy-on-write, and the kernel tells which pages were written",
-		Facts: map[string]any{"mapped": true},
+		Check: "memory", Status: statusNote, Text: text, Facts: facts,
+		Next: "all works; turns of harnesses with much memory take longer",
 	}}
 }
 

@@ -52,7 +52,9 @@ func open(interpreter bool) runtimetest.Open {
 			t.Skip("compiles big modules")
 		}
 		f := runtimetest.Fixture{Echo: bundled(t, "echo"), Counter: bundled(t, "counter"), Bad: module("bad", []byte("#!/bin/sh\n"))}
-		e, err := engine.New(engine.Config{Interpreter: interpreter, CacheDir: cacheDir(t)})
+		e, err := engine.New(engine.Config{
+			Interpreter: interpreter, CacheDir: cacheDir(t), Memory: engine.Memory(os.Getenv("AGENTCELL_TEST_MEMORY")),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

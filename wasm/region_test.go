@@ -1,0 +1,240 @@
+package wasm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// eachBackend runs a test with each backend of this system.
+func eachBackend(t *testing.T, test func(t *testing.T, b backend)) {
+	t.Helper()
+	for _, memory := range memories(t) {
+		t.Run(string(memory), func(t *testing.T) {
+			b, err := newBackend(memory)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.close()
+			test(t, b)
+		})
+	}
+}
+
+func TestProbeMemory(t *testing.T) {
+	for _, memory := range memories(t) {
+		facts, err := ProbeMemory(memory)
+		if err != nil || facts.Memory != memory || facts.Why != nil {
+			t.Errorf("%q: %+v, %v", memory, facts, err)
+		}
+	}
+	best, err := ProbeMemory(MemoryAuto)
+	if err != nil || best.Memory != memories(t)[0] {
+		t.Errorf("auto: %+v, %v; there are %v", best, err, memories(t))
+	}
+	if _, err := New(Config{Memory: "paper"}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("no such memory: %v", err)
+	}
+}
+
+// model is what a region should hold, and may tell.
+type model struct {
+	t       *rapid.T
+	r       region
+	g       *goldenMemory
+	bytes   []byte
+	written map[uint32]bool // since it became g
+}
+
+// check holds the region to the model: what it does not call touched is as it became.
+func (m *model) check() {
+	n := len(m.bytes) / abi.PageSize
+	mem, err := m.r.resize(len(m.bytes))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if !bytes.Equal(mem, m.bytes) {
+		m.t.Fatal("the region does not hold what was written")
+	}
+	touched := m.r.touched(nil, n)
+	if !slices.IsSorted(touched) || len(touched) > 0 && int(touched[len(touched)-1]) >= n {
+		m.t.Fatalf("touched: %v of %d pages", touched, n)
+	}
+	for page := range m.written {
+		if _, ok := slices.BinarySearch(touched, page); !ok {
+			m.t.Fatalf("page %d was written; touched: %v", page, touched)
+		}
+	}
+	// What differs is found through what was touched, exactly.
+	var want []uint32
+	b := base{golden: m.g.content}
+	for i := range n {
+		if !bytes.Equal(mem[i*abi.PageSize:][:abi.PageSize], b.goldenPage(i)) {
+			want = append(want, uint32(i))
+		}
+	}
+	if diff := cmp.Diff(want, b.compare(mem, touched)); diff != "" {
+		m.t.Fatalf("differs from what it became (-want +got):\n%s", diff)
+	}
+}
+
+// TestRegions has all ways to hold memories go through the same random writes, growth
+// in place and elsewhere, and images they become: each holds what was written, and tells
+// which pages differ.
+func TestRegions(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b backend) {
+		var sources []*goldenMemory
+		for i, pages := range []int{1, 2, 4} {
+			content := bytes.Repeat([]byte{byte(i + 1)}, pages*wasmPage)
+			clear(content[5*abi.PageSize : 9*abi.PageSize])
+			g := newGoldenMemory(b, content)
+			defer g.close()
+			sources = append(sources, g, &goldenMemory{content: slices.Clone(content)}) // one that cannot be mapped
+		}
+		rapid.Check(t, func(t *rapid.T) { testRegion(t, b, sources) })
+	})
+}
+
+func testRegion(t *rapid.T, b backend, sources []*goldenMemory) {
+	m := &model{t: t, r: b.region()}
+	defer func() { m.r.free() }()
+	resize := func(n int) {
+		mem, err := m.r.resize(n)
+		if err != nil || len(mem) != n {
+			t.Fatal(len(mem), err)
+		}
+		m.bytes = append(m.bytes, make([]byte, n-len(m.bytes))...)
+	}
+	become := func(t *rapid.T) {
+		g := rapid.SampledFrom(sources).Draw(t, "image")
+		resize(max(len(m.bytes), g.size()))
+		if err := m.r.become(g); err != nil {
+			t.Fatal(err)
+		}
+		m.g, m.written = g, map[uint32]bool{}
+		clear(m.bytes[copy(m.bytes, g.content):])
+	}
+	page := func(t *rapid.T) uint32 {
+		return rapid.Uint32Range(0, uint32(len(m.bytes)/abi.PageSize)-1).Draw(t, "page")
+	}
+	write := func(page uint32, value byte) {
+		mem, err := m.r.resize(len(m.bytes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := int(page)*abi.PageSize + int(page)%abi.PageSize
+		mem[at], m.bytes[at] = value, value
+		m.written[page] = true
+	}
+	become(t)
+	t.Repeat(map[string]func(*rapid.T){
+		"become": become,
+		"write":  func(t *rapid.T) { write(page(t), rapid.Byte().Draw(t, "value")) },
+		"write what is there": func(t *rapid.T) {
+			i := page(t)
+			write(i, m.bytes[int(i)*abi.PageSize+int(i)%abi.PageSize])
+		},
+		"write back": func(t *rapid.T) {
+			i := page(t)
+			at := int(i)*abi.PageSize + int(i)%abi.PageSize
+			old := m.bytes[at]
+			write(i, old+1)
+			write(i, old)
+		},
+		"grow": func(t *rapid.T) {
+			if len(m.bytes) < 20*wasmPage {
+				resize(len(m.bytes) + rapid.IntRange(1, 3).Draw(t, "by")*wasmPage)
+			}
+		},
+		"move": func(t *rapid.T) { moveRegion(t, m.r, len(m.bytes)) },
+		"swap": func(*rapid.T) { swapOut(m.r) },
+		"":     func(*rapid.T) { m.check() },
+	})
+}
+
+// A copied region has room to grow, so that a guest that grows page by page does not
+// copy its memory each time.
+func TestCopiedGrows(t *testing.T) {
+	r, moves := new(copied), 0
+	var at *byte
+	for n := wasmPage; n <= 1000*wasmPage; n += wasmPage {
+		mem, err := r.resize(n)
+		if err != nil || len(mem) != n || mem[n-1] != 0 {
+			t.Fatal(len(mem), err)
+		}
+		if at != &mem[0] {
+			at = &mem[0]
+			moves++
+		}
+		mem[n-1] = 1
+	}
+	if moves > 25 {
+		t.Errorf("it has moved %d times", moves)
+	}
+}
+
+// An idle cell's memory, and what is told of it, come at the price of the pages that
+// were touched; a new one has touched none.
+func TestNewCellsTouchNothing(t *testing.T) {
+	for _, memory := range memories(t) {
+		if memory == MemoryCopy {
+			continue
+		}
+		t.Run(string(memory), func(t *testing.T) {
+			e := newEngine(t, Config{Memory: memory, MaxIdle: -1})
+			c := loaded(t, e, filler(40))
+			for _, in := range []*Instance{instantiate(t, c), restore(t, c, sized(c, 40*wasmPage))} {
+				if n := present(t, in.cell.mem.bytes()); n != 0 {
+					t.Errorf("%d pages are there before the first turn", n)
+				}
+				if out, err := in.Run(t.Context(), Turn{}, &world{}); err != nil || out.Reason != abi.ReasonCompleted {
+					t.Fatal(out, err)
+				}
+				if n := present(t, in.cell.mem.bytes()); n != 40*wasmPage/abi.PageSize {
+					t.Errorf("%d pages are there after it", n)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkDirty is what it takes to find the 24 pages that a turn has written.
+func BenchmarkDirty(b *testing.B) {
+	for _, mb := range []int{3, 100} {
+		content := bytes.Repeat([]byte{7}, mb<<20)
+		eachTracker(b, func(b *testing.B, by backend) {
+			b.Run(fmt.Sprintf("MB=%d/%s", mb, by.facts().Dirty), func(b *testing.B) {
+				g := newGoldenMemory(by, slices.Clone(content))
+				defer g.close()
+				r := by.region()
+				defer r.free()
+				mem, err := r.resize(len(content))
+				if err == nil {
+					err = r.become(g)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				for i := range 24 {
+					mem[i*7919%(len(mem)/abi.PageSize)*abi.PageSize]++
+				}
+				own := base{golden: g.content}
+				var list []uint32
+				b.ReportAllocs()
+				for b.Loop() {
+					list = r.touched(list[:0], len(mem)/abi.PageSize)
+					if len(own.compare(mem, list)) != 24 {
+						b.Fatal(len(list))
+					}
+				}
+			})
+		})
+	}
+}
