@@ -39,7 +39,7 @@ const exitCodesHelp = `Exit codes:
   4    conflict: name taken, session busy or moved on, store in use
   5    the turn failed
   6    verification failed: the record is broken or does not re-execute
-  7    refused: not a module agentcell takes, or no runtime can hold it
+  7    refused: not a module agentcell takes, or neither a runtime nor the session can go with it
   8    awaiting: the turn is parked until a decision, a time or a signal
   130  interrupted: the turn was canceled, or left to be resumed`
 
@@ -104,7 +104,7 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.As(err, &broken), errors.Is(err, host.ErrDivergence), errors.Is(err, journal.ErrCorrupt):
 		return exitUnverified
-	case errors.Is(err, host.ErrPlacement), errors.Is(err, runtimes.ErrModule):
+	case errors.Is(err, host.ErrPlacement), errors.Is(err, host.ErrNotPortable), errors.Is(err, runtimes.ErrModule):
 		return exitRefused
 	case errors.Is(err, host.ErrExists), errors.Is(err, journal.ErrExists),
 		errors.Is(err, host.ErrBusy), errors.Is(err, host.ErrOpenTurn),

@@ -32,6 +32,15 @@ func guests() map[string]func() wasmtest.Module {
 		"sleeps": waits(`{"until":"2999-01-01T00:00:00Z"}`),
 		// Its name for what it waits for is one for the terminal that shows it.
 		"lies": waits(`{"signal":"-x'\nagentctl: \u001b[2J all is well"}`),
+		// Builds of one harness: two that remember their turns and can carry that over,
+		// and one that cannot; two that hold no memory and say one thing, and one that
+		// says another.
+		"first":  remembers("first", true),
+		"second": remembers("second", true),
+		"stays":  remembers("stays", false),
+		"says":   says("1", "hello"),
+		"says2":  says("2", "hello"),
+		"says3":  says("3", "goodbye"),
 		"noabi": func() wasmtest.Module {
 			m := guest(`i32.const 0`)
 			for i := range m.Funcs {
@@ -65,6 +74,36 @@ func waits(request string) func() wasmtest.Module {
 			len(request), len(over)))
 		m.Imports = append(m.Imports, wasmtest.Import{Module: "agent", Name: "wait", Type: "i32 i32 -> i64"})
 		m.Datas = append(m.Datas, wasmtest.Data{Offset: 768, Bytes: []byte(request)}, wasmtest.Data{Offset: 1024, Bytes: []byte(over)})
+		return m
+	}
+}
+
+// says is a guest that puts out a text.
+func says(version, text string) func() wasmtest.Module {
+	return func() wasmtest.Module {
+		message := fmt.Sprintf(`{"role":"assistant","parts":[{"text":{"text":%q}}]}`, text)
+		m := described(fmt.Sprintf(`{"id":"says","version":%q}`, version), fmt.Sprintf(`i32.const 1024 i32.const %d call $output drop i32.const 0`, len(message)))
+		m.Datas = append(m.Datas, wasmtest.Data{Offset: 1024, Bytes: []byte(message)})
+		return m
+	}
+}
+
+// remembers is a guest that counts its turns, up to nine, and puts that out.
+func remembers(build string, portable bool) func() wasmtest.Module {
+	return func() wasmtest.Module {
+		begin, end := `{"role":"assistant","parts":[{"text":{"text":"`+build+` build, turn `, `0"}}]}`
+		m := described(`{"id":"remembers","capabilities":{"resumability":"RESUMABILITY_REQUIRES_MEMORY_SNAPSHOT"}}`, fmt.Sprintf(
+			`i32.const 2048 i32.const 2048 i32.load i32.const 1 i32.add i32.store
+			i32.const %d i32.const 2048 i32.load i32.const 48 i32.add i32.store8
+			i32.const 1024 i32.const %d call $output drop i32.const 0`, 1024+len(begin), len(begin)+len(end)))
+		m.Datas = append(m.Datas, wasmtest.Data{Offset: 1024, Bytes: []byte(begin + end)})
+		if portable {
+			m.Imports = append(m.Imports, wasmtest.Import{Module: "agent", Name: "read", Type: "i32 i32 -> i32"})
+			m.Funcs = append(m.Funcs,
+				wasmtest.Func{Export: "agent_save", Type: "-> i32", Body: `i32.const 2048 i32.const 4 call $reply drop i32.const 0`},
+				wasmtest.Func{Export: "agent_load", Type: "-> i32", Body: `
+					i32.const 0 i32.const 0 call $start drop i32.const 2048 i32.const 4 call $read i32.const 4 i32.ne`})
+		}
 		return m
 	}
 }

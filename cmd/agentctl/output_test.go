@@ -116,6 +116,10 @@ func TestEventText(t *testing.T) {
 		{abi.Event{Kind: abi.EventLifecycle, Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleCreate}, Cell: &abi.Cell{Harness: "echo"}}, "create echo"},
 		{abi.Event{Kind: abi.EventLifecycle, Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleFork, Detail: "sess-1@4"}}, "fork sess-1@4"},
 		{abi.Event{Kind: abi.EventLifecycle, Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleSuspend}}, "suspend"},
+		{
+			abi.Event{Kind: abi.EventLifecycle, Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleUpgrade}, Cell: &abi.Cell{Harness: "echo", Module: root, Root: root}},
+			"upgrade echo " + root.Short() + " root=" + root.Short(),
+		},
 		{abi.Event{Kind: abi.EventExecutionStart, ExecutionID: "exec-1"}, "exec-1"},
 		{abi.Event{Kind: abi.EventError, Error: &abi.Error{Description: "boom"}}, "boom"},
 		{end(abi.StateCompleted, &abi.Cell{Root: root}, nil), "COMPLETED root=" + root.Short()},

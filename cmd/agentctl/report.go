@@ -28,7 +28,11 @@ func (a *app) report(err error, code int) {
 	d, differs := differenceOf(err)
 	if differs {
 		e.Error = fmt.Sprintf("the record does not hold at seq %d: %s", d.seq, d.what)
-		if a.ref != "" { // not a file
+		var other *otherWayError
+		switch {
+		case errors.As(err, &other):
+			e.Error, e.Next = fmt.Sprintf("the new module goes another way at seq %d: %s", d.seq, d.what), other.next
+		case a.ref != "": // not a file
 			e.Next = a.agentctl("replay") + " shows the record"
 		}
 		e.Seq, e.What, e.Want, e.Got = int64(d.seq), d.what, d.want, d.got

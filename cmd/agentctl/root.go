@@ -95,6 +95,7 @@ Environment:
 		newSignalCommand(a),
 		newVerifyCommand(a),
 		newRepairCommand(a),
+		newUpgradeCommand(a),
 		newSaveCommand(a),
 		newSnapshotsCommand(a),
 		newSuspendCommand(a),

@@ -156,6 +156,8 @@ func lifecycleText(e *abi.Event) string {
 		return "create " + e.Cell.Harness
 	case l.Kind == abi.LifecycleFork:
 		return "fork " + l.Detail
+	case l.Kind == abi.LifecycleUpgrade && e.Cell != nil:
+		return fmt.Sprintf("upgrade %s %s root=%s", e.Cell.Harness, e.Cell.Module.Short(), e.Cell.Root.Short())
 	}
 	word, call := strings.ToLower(strings.TrimPrefix(string(l.Kind), "LIFECYCLE_")), ""
 	if e.Cell != nil {

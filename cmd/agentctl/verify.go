@@ -112,6 +112,9 @@ func (a *app) verify(ctx context.Context, h *edge.Host, req host.VerifyRequest) 
 
 func reexecutedLine(v host.Verification) string {
 	line := fmt.Sprintf("re-executed: %d turns byte-identical, %d provider calls, root %s", v.Reexecuted, v.ProviderCalls, v.Root)
+	if v.Upgrades > 0 {
+		line += fmt.Sprintf(", upgraded %d times", v.Upgrades)
+	}
 	if v.Prefix > 0 {
 		line += fmt.Sprintf(", %d checked as a prefix", v.Prefix)
 	}
@@ -157,6 +160,7 @@ type reexecutionJSON struct {
 	Reexecuted    int64      `json:"reexecuted"`
 	Prefix        int64      `json:"prefix"`
 	ChainOnly     int64      `json:"chain_only"`
+	Upgrades      int64      `json:"upgrades,omitempty"`
 	ProviderCalls int64      `json:"provider_calls"`
 	Root          abi.Digest `json:"root"`
 }
@@ -166,7 +170,7 @@ func newVerificationJSON(uid abi.SessionID, v host.Verification, reexecuted bool
 		Session: uid, Verified: true, Records: v.Records, Seq: int64(v.Head.Seq), Head: v.Head.Hash, Images: v.Images,
 	}
 	if reexecuted {
-		out.reexecutionJSON = &reexecutionJSON{v.Reexecuted, v.Prefix, v.ChainOnly, v.ProviderCalls, v.Root}
+		out.reexecutionJSON = &reexecutionJSON{v.Reexecuted, v.Prefix, v.ChainOnly, v.Upgrades, v.ProviderCalls, v.Root}
 	}
 	return out
 }
