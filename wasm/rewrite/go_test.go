@@ -108,8 +108,9 @@ func startGo(t testing.TB, config wazero.RuntimeConfig, code []byte) *guest {
 	return g
 }
 
-// startGuest instantiates a guest in a runtime of its own.
-func startGuest(t testing.TB, config wazero.RuntimeConfig, code []byte) *guest {
+// startGuest instantiates a guest in a runtime of its own, which also has what
+// hosts give it.
+func startGuest(t testing.TB, config wazero.RuntimeConfig, code []byte, hosts ...*agentHost) *guest {
 	t.Helper()
 	ctx := t.Context()
 	r := wazero.NewRuntimeWithConfig(ctx, config)
@@ -117,6 +118,9 @@ func startGuest(t testing.TB, config wazero.RuntimeConfig, code []byte) *guest {
 	wasi_snapshot_preview1.MustInstantiate(ctx, r)
 	if _, err := r.NewHostModuleBuilder(rewrite.Reserved).NewFunctionBuilder().WithFunc(check).Export(rewrite.CheckName).Instantiate(ctx); err != nil {
 		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		h.instantiate(t, r)
 	}
 	compiled, err := r.CompileModule(ctx, code)
 	if err != nil {
