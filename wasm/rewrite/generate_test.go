@@ -30,6 +30,16 @@ type generator struct {
 	budget  int            // instructions left to write, roughly
 }
 
+// The loads of each type, and the select that names it.
+var (
+	loads = map[string][]string{
+		"i32": {"i32.load", "i32.load8_s", "i32.load8_u", "i32.load16_s", "i32.load16_u"},
+		"i64": {"i64.load", "i64.load8_s", "i64.load8_u", "i64.load16_s", "i64.load16_u", "i64.load32_s", "i64.load32_u"},
+		"f32": {"f32.load"}, "f64": {"f64.load"},
+	}
+	selects = map[string]string{"i32": "0x1c 0x01 0x7f", "i64": "0x1c 0x01 0x7e", "f32": "0x1c 0x01 0x7d", "f64": "0x1c 0x01 0x7c"}
+)
+
 var numericTypes = []string{"i32", "i64", "f32", "f64"}
 
 func genModule(t *rapid.T, quiet bool) wasmtest.Module {
@@ -369,7 +379,7 @@ func (g *generator) value(typ string, depth int) {
 		g.value(typ, depth)
 		g.value(typ, depth)
 		g.value("i32", depth)
-		g.emit("select")
+		g.emit("%s", pick(g, "select", selects[typ]))
 	case 8:
 		for i, t := range g.locals {
 			if t == typ {
@@ -383,7 +393,7 @@ func (g *generator) value(typ string, depth int) {
 		g.callFor(typ, depth)
 	case 11:
 		g.address(depth)
-		g.emit("%s.load offset=%d", typ, g.one(40))
+		g.emit("%s offset=%d", pick(g, loads[typ]...), g.one(40))
 	case 12:
 		g.typedBlock(typ, depth)
 	default:
@@ -471,7 +481,7 @@ func (g *generator) constant(typ string) string {
 
 func (g *generator) binary(typ string) {
 	if typ[0] == 'i' {
-		g.emit("%s.%s", typ, pick(g, "add", "sub", "mul", "and", "or", "xor", "shl", "shr_s", "shr_u", "rotl", "div_s", "div_u", "rem_s", "rem_u"))
+		g.emit("%s.%s", typ, pick(g, "add", "sub", "mul", "and", "or", "xor", "shl", "shr_s", "shr_u", "rotl", "rotr", "div_s", "div_u", "rem_s", "rem_u"))
 		return
 	}
 	op := pick(g, "add", "sub", "mul", "div", "min", "max", "copysign")
@@ -486,7 +496,9 @@ func (g *generator) unary(typ string, depth int) {
 	from, op := typ, ""
 	switch typ {
 	case "i32":
-		switch g.one(4) {
+		switch g.one(5) {
+		case 4:
+			from, op = "i64", "i32.wrap_i64"
 		case 0:
 			from = g.typ()
 			g.value(from, depth)
@@ -498,20 +510,22 @@ func (g *generator) unary(typ string, depth int) {
 			g.emit("%s.%s", from, pick(g, "eq", "ne", "lt"+suffix, "ge"+suffix))
 			return
 		case 1:
-			from, op = "f32", pick(g, "i32.reinterpret_f32", "i32.trunc_f32_s", "i32.trunc_sat_f32_u")
+			from, op = "f32", pick(g, "i32.reinterpret_f32", "i32.trunc_f32_s", "i32.trunc_sat_f32_s", "i32.trunc_sat_f32_u")
 		case 2:
-			from, op = "f64", pick(g, "i32.trunc_sat_f64_s", "i32.trunc_f64_u")
+			from, op = "f64", pick(g, "i32.trunc_sat_f64_s", "i32.trunc_sat_f64_u", "i32.trunc_f64_u")
 		default:
-			op = pick(g, "i32.eqz", "i32.clz", "i32.popcnt", "i32.extend8_s", "memory.grow")
+			op = pick(g, "i32.eqz", "i32.clz", "i32.popcnt", "i32.extend8_s", "i32.extend16_s", "memory.grow")
 		}
 	case "i64":
-		switch g.one(3) {
+		switch g.one(4) {
+		case 3:
+			from, op = "f32", pick(g, "i64.trunc_f32_s", "i64.trunc_sat_f32_s", "i64.trunc_sat_f32_u")
 		case 0:
-			from, op = "f64", pick(g, "i64.reinterpret_f64", "i64.trunc_sat_f64_u")
+			from, op = "f64", pick(g, "i64.reinterpret_f64", "i64.trunc_sat_f64_s", "i64.trunc_sat_f64_u")
 		case 1:
 			from, op = "i32", pick(g, "i64.extend_i32_s", "i64.extend_i32_u")
 		default:
-			op = pick(g, "i64.ctz", "i64.extend16_s")
+			op = pick(g, "i64.ctz", "i64.extend8_s", "i64.extend16_s", "i64.extend32_s")
 		}
 	case "f32":
 		switch g.one(3) {

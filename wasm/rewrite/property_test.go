@@ -107,7 +107,7 @@ func (e engine) runAll(code []byte, exports []string) ([]outcome, error) {
 		return nil, err
 	}
 	defer g.close()
-	g.budget = 3_000_000
+	g.budget = 300_000
 	g.frames = 50
 	var list []outcome
 	for _, name := range exports {
