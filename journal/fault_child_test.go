@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -291,9 +292,12 @@ func (s *childSession) nextImage() (*Image, error) {
 		spec.Changed = append(spec.Changed, page)
 	}
 	spec.Read = func(_ uint32, dst []byte) error {
-		for i := 0; i < len(dst); i += 64 {
-			dst[i] = byte(1 + s.random.Uint32N(255))
-			dst[i+1] = byte(s.random.Uint32())
+		step := 64
+		if s.pages > 0 {
+			step = 8 // such a page is not packed: it takes the room that it is made for
+		}
+		for i := 0; i < len(dst); i += step {
+			binary.LittleEndian.PutUint64(dst[i:], s.random.Uint64())
 		}
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -244,25 +245,39 @@ func (j *Journal) unsaved(im *Image) ([]Entry, error) {
 	if im.stored.Load() {
 		return nil, nil
 	}
+	c, err := j.unstored(im)
+	if err != nil || im.stored.Load() {
+		return nil, err
+	}
+	return append(j.imageRows(c.pages, c.nodes), Entry{digestKey(kindImage, im.root), im.row.encode()}), nil
+}
+
+// unstored gathers what the store lacks for im. If it has the image itself, it lacks
+// nothing, and im is marked saved.
+func (j *Journal) unstored(im *Image) (c unstored, err error) {
 	j.guard.sweeping.RLock()
 	defer j.guard.sweeping.RUnlock()
 	view := j.view()
 	defer view.Close()
-	key := digestKey(kindImage, im.root)
 	j.guard.touchRow(kindImage, im.root)
-	switch _, err := view.Get(key); {
+	switch _, err := view.Get(digestKey(kindImage, im.root)); {
 	case err == nil:
 		im.markSaved()
-		return nil, nil
+		return c, nil
 	case !errors.Is(err, ErrNotFound):
-		return nil, err
+		return c, err
 	}
-	c := unstored{get: view.Get, touch: j.guard.touch, seen: map[abi.Digest]bool{}}
-	if err := c.subtree(im.tree.root, height(im.tree.pages), im.tree.pages); err != nil {
-		return nil, err
+	c = unstored{get: view.Get, touch: j.guard.touch, seen: map[abi.Digest]bool{}}
+	return c, c.subtree(im.tree.root, height(im.tree.pages), im.tree.pages)
+}
+
+// imageRows are the rows of pages, packed where that pays, and of nodes.
+func (j *Journal) imageRows(pages, nodes []Entry) []Entry {
+	var rows []Entry
+	if packPages(pages) && j.format < formatVersion {
+		rows = append(rows, formatRow()) // older programs would take them for damaged
 	}
-	rows := append(c.pages, c.nodes...)
-	return append(rows, Entry{key, im.row.encode()}), nil
+	return slices.Concat(rows, pages, nodes)
 }
 
 // markSaved records that all rows of unsaved are durable, and lets go of the

@@ -96,7 +96,7 @@ func TestM5_APageIsStoredOnce(t *testing.T) {
 // each of them everything that a stored row names is there, which also makes a
 // row's presence proof of all below it.
 func TestM4_NothingIsStoredBeforeWhatItNames(t *testing.T) {
-	w := &watched{Storage: newMemory(), maxAhead: 20_000}
+	w := &watched{Storage: newMemory(), maxAhead: 1_000}
 	j := journalOn(t, w)
 	w.batches = nil
 	m := pagesOf(300)

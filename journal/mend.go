@@ -155,7 +155,7 @@ func (j *Journal) flawed(im *Image) ([]Entry, error) {
 	if err := m.subtree(im.tree.root, height(im.tree.pages), im.tree.pages); err != nil {
 		return nil, err
 	}
-	rows := append(m.pages, m.nodes...)
+	rows := j.imageRows(m.pages, m.nodes)
 	key := digestKey(kindImage, im.root)
 	j.guard.touchRow(kindImage, im.root)
 	stored, err := m.get(key)

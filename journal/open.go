@@ -17,8 +17,9 @@ import (
 
 // formatVersion is the version of the keys and rows that this code writes. An older
 // store becomes one of it with the first thing that the older version did not know:
-// deleted sessions (version 1), accounts (1 and 2). Nothing else differs.
-const formatVersion = 3
+// deleted sessions (version 1), accounts (1 and 2), packed pages (1 to 3). Nothing
+// else differs.
+const formatVersion = 4
 
 // Journal is one store and the rules that hold in it. It is safe for concurrent
 // use; each append is refused or atomic, and durable when it returns.
@@ -26,6 +27,8 @@ type Journal struct {
 	store  Storage
 	writer *writer
 	closed atomic.Bool
+	// format is the version that the store had when it was opened.
+	format uint32
 	// imports has the uids of sessions that are being imported.
 	imports sync.Map
 	// guard and handles say what Collect must leave, collecting that it runs.
@@ -167,10 +170,11 @@ func OpenMemory() *Journal {
 // New opens the journal in store, and makes one if store is empty. The journal
 // then owns the store and closes it. If New fails the caller still owns it.
 func New(store Storage, _ Options) (*Journal, error) {
-	if err := checkFormat(store); err != nil {
+	format, err := checkFormat(store)
+	if err != nil {
 		return nil, err
 	}
-	j := &Journal{store: store, release: func() error { return nil }}
+	j := &Journal{store: store, format: format, release: func() error { return nil }}
 	j.open, j.closing = context.WithCancelCause(context.Background())
 	j.guard.holds = make(map[uint64]int)
 	j.handles.all = make(map[weak.Pointer[Image]]struct{})
@@ -180,8 +184,8 @@ func New(store Storage, _ Options) (*Journal, error) {
 }
 
 // checkFormat writes the format version into an empty store, and refuses one
-// that this code does not know.
-func checkFormat(store Storage) error {
+// that this code does not know. It gives the store's.
+func checkFormat(store Storage) (uint32, error) {
 	view := store.View()
 	defer view.Close()
 	key := []byte{kindFormat}
@@ -189,21 +193,22 @@ func checkFormat(store Storage) error {
 	switch {
 	case errors.Is(err, ErrNotFound):
 		for range view.Scan(nil, []byte{0xff}, false) {
-			return fmt.Errorf("%w: the store holds something else", ErrFormat)
+			return 0, fmt.Errorf("%w: the store holds something else", ErrFormat)
 		}
 		b := new(Batch)
 		b.Require(key, nil)
 		b.Put(formatRow())
-		return store.Commit(b)
+		return formatVersion, store.Commit(b)
 	case err != nil:
-		return err
+		return 0, err
 	case len(row) != 4:
-		return fmt.Errorf("%w: its version cannot be read", ErrFormat)
+		return 0, fmt.Errorf("%w: its version cannot be read", ErrFormat)
 	}
-	if v := binary.BigEndian.Uint32(row); v < 1 || v > formatVersion {
-		return fmt.Errorf("%w: version %d, and this program knows version %d; use a newer one", ErrFormat, v, formatVersion)
+	v := binary.BigEndian.Uint32(row)
+	if v < 1 || v > formatVersion {
+		return 0, fmt.Errorf("%w: version %d, and this program knows version %d; use a newer one", ErrFormat, v, formatVersion)
 	}
-	return nil
+	return v, nil
 }
 
 func formatRow() Entry {

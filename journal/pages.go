@@ -2,12 +2,9 @@ package journal
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/agentcell/agentcell/sdk/abi"
 )
@@ -45,8 +42,7 @@ func (j *Journal) ReadPages(im *Image, pages []uint32, use func(page uint32, con
 			return err
 		}
 	}
-	r := pageRead{j: j, pages: stored, use: use}
-	if err := r.run(); err != nil {
+	if err := j.readStored(stored, use); err != nil {
 		return fmt.Errorf("image %v: %w", im.root, err)
 	}
 	return nil
@@ -60,77 +56,46 @@ type storedPage struct {
 
 // readChunk is how many pages a worker takes at once: as many as are worth a
 // goroutine, and more where there are more, because a walk pays for its beginning.
-func readChunk(pages, workers int) int {
+func readChunk(pages int) int {
 	const least, most = 32, 2048
-	return min(max(pages/workers, least), most)
+	return min(max((pages+1)/runtime.GOMAXPROCS(0), least), most)
 }
 
-// pageRead is the reading of pages from the store, side by side.
-type pageRead struct {
-	j     *Journal
-	pages []storedPage
-	use   func(page uint32, content []byte) error
-
-	next   atomic.Int64
-	mu     sync.Mutex
-	failed error
-}
-
-func (r *pageRead) run() error {
+func (j *Journal) readStored(pages []storedPage, use func(page uint32, content []byte) error) error {
 	// The store has them in the order of their hashes.
-	slices.SortFunc(r.pages, func(a, b storedPage) int { return bytes.Compare(a.hash[:], b.hash[:]) })
-	workers := runtime.GOMAXPROCS(0)
-	chunk := readChunk(len(r.pages), workers)
-	var others sync.WaitGroup
-	for range min(workers, (len(r.pages)+chunk-1)/chunk) - 1 {
-		others.Go(func() { r.work(chunk) })
-	}
-	r.work(chunk)
-	others.Wait()
-	return r.failed
-}
-
-// work reads chunks until there are no more.
-func (r *pageRead) work(chunk int) {
-	for {
-		begin := int(r.next.Add(int64(chunk))) - chunk
-		if begin >= len(r.pages) {
-			return
+	slices.SortFunc(pages, func(a, b storedPage) int { return bytes.Compare(a.hash[:], b.hash[:]) })
+	return sideBySide(len(pages), readChunk(len(pages)), func(low, high int) error {
+		view := j.view()
+		defer view.Close()
+		keys := make([][]byte, high-low)
+		for i, p := range pages[low:high] {
+			keys[i] = digestKey(kindPage, p.hash)
 		}
-		if err := r.read(r.pages[begin:min(begin+chunk, len(r.pages))]); err != nil {
-			r.next.Store(int64(len(r.pages)))
-			r.mu.Lock()
-			r.failed = errors.Join(r.failed, err)
-			r.mu.Unlock()
-			return
-		}
-	}
-}
-
-func (r *pageRead) read(pages []storedPage) error {
-	view := r.j.view()
-	defer view.Close()
-	keys := make([][]byte, len(pages))
-	for i, p := range pages {
-		keys[i] = digestKey(kindPage, p.hash)
-	}
-	return getAll(view, keys, func(i int, value []byte, err error) error {
-		if err := checkPage(pages[i].page, pages[i].hash, value, err); err != nil {
-			return err
-		}
-		return r.use(pages[i].page, value)
+		buf := new([abi.PageSize]byte)
+		return getAll(view, keys, func(i int, row []byte, err error) error {
+			p := pages[low+i]
+			content, err := p.content(row, err, buf)
+			if err != nil {
+				return err
+			}
+			return use(p.page, content)
+		})
 	})
 }
 
-// checkPage checks what a read of a page gave: that the store lacks it is corruption.
-func checkPage(page uint32, hash abi.Digest, stored []byte, err error) error {
+// content is the page that a look for its row gave, in buf or in the row itself. That
+// there is none, or another one, is corruption.
+func (p storedPage) content(row []byte, err error, buf *[abi.PageSize]byte) (content []byte, _ error) {
 	if err = mustExist(err); err == nil {
-		if got := hashPage(stored); got != hash {
-			err = fmt.Errorf("%w: its %d bytes have the hash %v", ErrCorrupt, len(stored), got)
+		content, err = unpackPage(row, buf)
+	}
+	if err == nil {
+		if got := hashPage(content); got != p.hash {
+			err = fmt.Errorf("%w: its %d bytes have the hash %v", ErrCorrupt, len(content), got)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("page %d, %v: %w", page, hash, err)
+		return nil, fmt.Errorf("page %d, %v: %w", p.page, p.hash, err)
 	}
-	return nil
+	return content, nil
 }

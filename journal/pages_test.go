@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -118,11 +119,21 @@ func requireBulk(t interface {
 	}
 }
 
+// noise is a page that cannot be packed.
+func noise(seed ...byte) []byte {
+	page := make([]byte, abi.PageSize)
+	_, _ = rand.NewChaCha8(abi.DigestOf(seed)).Read(page) // never fails
+	return page
+}
+
 // manyPages is a memory of n pages, some of them zero and hardly any two the same.
 func manyPages(j *Journal, base *Image, n int, seed byte) (*Image, func(page uint32) []byte, error) {
 	page := func(i uint32) []byte {
-		if i%10 == 9 {
+		switch i % 10 {
+		case 9:
 			return zeroPage[:]
+		case 3, 6:
+			return noise(seed, byte(i), byte(i>>8))
 		}
 		return bytes.Repeat([]byte{seed, byte(i), byte(i >> 8), 1}, abi.PageSize/4)
 	}

@@ -12,7 +12,7 @@ import (
 
 // The kinds of an image's rows, beside those in keys.go.
 const (
-	kindPage  = 'p' // p hash of a page leaf -> the page
+	kindPage  = 'p' // p hash of a page leaf -> the page, packed or not, see pack.go
 	kindNode  = 't' // t hash of an inner node -> the hashes of its children
 	kindImage = 'i' // i root of an image -> what the root hashes, see imageRow
 )
@@ -253,11 +253,12 @@ func (t *tree) read(page uint32, dst []byte) error {
 		copy(dst, p[:])
 		return nil
 	}
-	stored, err := t.get(digestKey(kindPage, nd.hash))
-	if err := checkPage(page, nd.hash, stored, err); err != nil {
+	row, err := t.get(digestKey(kindPage, nd.hash))
+	content, err := storedPage{nd.hash, page}.content(row, err, (*[abi.PageSize]byte)(dst))
+	if err != nil {
 		return err
 	}
-	copy(dst, stored)
+	copy(dst, content)
 	return nil
 }
 
@@ -278,12 +279,22 @@ func (t *tree) leaf(page uint32) (*pageNode, error) {
 type rebuild struct {
 	base    *tree
 	pages   uint32
-	changed []uint32 // those not read yet
+	changed []uint32 // those not in the tree yet
 	read    func(page uint32, dst []byte) error
-	buf     *[abi.PageSize]byte // the next page
-	keep    bool                // the new pages
-	differ  int                 // pages that are not the base's
+	ahead   []newPage             // the first of changed, which are read
+	spare   []*[abi.PageSize]byte // buffers to be used again
+	keep    bool                  // the new pages
+	differ  int                   // pages that are not the base's
 }
+
+// newPage is a page that may have changed.
+type newPage struct {
+	hash    abi.Digest
+	content *[abi.PageSize]byte
+}
+
+// readAhead is how many pages are read before they are hashed side by side.
+const readAhead = 256
 
 func (r *rebuild) run() (*pageNode, error) {
 	level := height(r.pages)
@@ -330,30 +341,53 @@ func (r *rebuild) subtree(base *pageNode, level int, first uint32) (*pageNode, e
 }
 
 func (r *rebuild) leaf(base *pageNode, page uint32) (*pageNode, error) {
-	r.changed = r.changed[1:]
-	if r.buf == nil {
-		r.buf = new([abi.PageSize]byte)
-	}
-	if err := r.read(page, r.buf[:]); err != nil {
-		return nil, fmt.Errorf("read page %d: %w", page, err)
-	}
-	hash := hashPage(r.buf[:])
-	switch {
-	case hash == fullZero[0]:
-		if base != nil {
-			r.differ++
+	if len(r.ahead) == 0 {
+		if err := r.more(); err != nil {
+			return nil, err
 		}
-		return nil, nil
-	case base != nil && hash == base.hash:
-		return base, nil
 	}
-	r.differ++
-	nd := &pageNode{hash: hash}
-	if r.keep {
-		nd.page.Store(r.buf)
-		r.buf = nil
+	next := r.ahead[0]
+	r.ahead, r.changed = r.ahead[1:], r.changed[1:]
+	nd := &pageNode{hash: next.hash}
+	switch {
+	case next.hash == fullZero[0]:
+		nd = nil
+	case base != nil && next.hash == base.hash:
+		nd = base
+	case r.keep:
+		nd.page.Store(next.content)
+		next.content = nil
+	}
+	if nd != base {
+		r.differ++
+	}
+	if next.content != nil {
+		r.spare = append(r.spare, next.content)
 	}
 	return nd, nil
+}
+
+// more reads and hashes the next pages.
+func (r *rebuild) more() error {
+	r.ahead = make([]newPage, 0, min(len(r.changed), readAhead))
+	for _, page := range r.changed[:cap(r.ahead)] {
+		var content *[abi.PageSize]byte
+		if n := len(r.spare); n > 0 {
+			content, r.spare = r.spare[n-1], r.spare[:n-1]
+		} else {
+			content = new([abi.PageSize]byte)
+		}
+		if err := r.read(page, content[:]); err != nil {
+			return fmt.Errorf("read page %d: %w", page, err)
+		}
+		r.ahead = append(r.ahead, newPage{content: content})
+	}
+	return sideBySide(len(r.ahead), packChunk, func(low, high int) error {
+		for i := low; i < high; i++ {
+			r.ahead[i].hash = hashPage(r.ahead[i].content[:])
+		}
+		return nil
+	})
 }
 
 // diff appends to pages the pages of b that differ from a's, given both trees'

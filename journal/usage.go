@@ -466,7 +466,12 @@ func (w *usageWalk) spare(root abi.Digest) error {
 func (w *usageWalk) subtree(hash abi.Digest, level int, pages uint32) error {
 	if level == 0 {
 		_, err := w.row(kindPage, hash, func() (Amount, error) {
-			return Amount{Pages: 1, PageBytes: int64(1 + len(hash) + abi.PageSize)}, nil
+			key := digestKey(kindPage, hash)
+			stored, err := w.view.Get(key)
+			if errors.Is(err, ErrNotFound) {
+				return Amount{}, nil
+			}
+			return Amount{Pages: 1, PageBytes: int64(len(key) + len(stored))}, err
 		})
 		return err
 	}
