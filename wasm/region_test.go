@@ -159,6 +159,27 @@ func testRegion(t *rapid.T, b backend, sources []*goldenMemory) {
 	})
 }
 
+// Growth beyond the limit is an answer to the guest, however its memory is held.
+func TestS2_GrowthBeyondTheLimit(t *testing.T) {
+	onMemories(t, func(t *testing.T, e *Engine) {
+		for _, test := range []struct {
+			run   string
+			limit abi.Int64
+		}{
+			{"loop i32.const 1 memory.grow i32.const -1 i32.ne br_if 0 end memory.size i32.const 10 i32.ne", 10*wasmPage + 1},
+			{"i32.const 10 memory.grow i32.const -1 i32.ne", 10 * wasmPage},
+			{"i32.const 65535 memory.grow i32.const -1 i32.ne", 0},
+			{"i32.const -1 memory.grow i32.const -1 i32.ne", 0},
+		} {
+			in := instantiate(t, loaded(t, e, guest{run: test.run}.bytes()))
+			out, err := in.Run(t.Context(), Turn{Limits: abi.Limits{MemoryBytes: test.limit}}, &world{})
+			if err != nil || out.Reason != abi.ReasonCompleted {
+				t.Errorf("%s: outcome %v %v, %v", test.run, out.Reason, out.Err, err)
+			}
+		}
+	})
+}
+
 // A copied region has room to grow, so that a guest that grows page by page does not
 // copy its memory each time.
 func TestCopiedGrows(t *testing.T) {
