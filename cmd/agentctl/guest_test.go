@@ -41,6 +41,14 @@ func guests() map[string]func() wasmtest.Module {
 		"says":   says("1", "hello"),
 		"says2":  says("2", "hello"),
 		"says3":  says("3", "goodbye"),
+		// It asks a model about a picture, and is done.
+		"looks": func() wasmtest.Module {
+			const at = 2048
+			m := guest(fmt.Sprintf(`i32.const %d i32.const %d call $model drop i32.const 0`, at, len(picture)))
+			m.Imports = append(m.Imports, wasmtest.Import{Module: "agent", Name: "model", Type: "i32 i32 -> i64"})
+			m.Datas = append(m.Datas, wasmtest.Data{Offset: at, Bytes: []byte(picture)})
+			return m
+		},
 		"noabi": func() wasmtest.Module {
 			m := guest(`i32.const 0`)
 			for i := range m.Funcs {
@@ -63,7 +71,10 @@ func guests() map[string]func() wasmtest.Module {
 
 const (
 	hostileText = `{"role":"assistant","parts":[{"text":{"text":"\u001b]0;owned\u0007 \u001b[2J line\nbreak \u009b31m \u202e"}}]}`
-	failure     = `{"code":13,"description":"no \u001b[31m luck"}`
+	picture     = `{"messages":[{"role":"user","parts":[{"text":{"text":"What is\u001b[2J this?"}},{"file":{"mime":"image/png","bytes":"cG5n"}}]}],` +
+		`"tools":[{"name":"zoom.in","description":"Look closer.","input_schema":{"type":"object","max":9007199254740993}}],` +
+		`"tool_choice":{"mode":"MODE_AUTO"},"params":{"temperature":"0.1"}}`
+	failure = `{"code":13,"description":"no \u001b[31m luck"}`
 )
 
 // waits is a guest that makes one wait, and then puts out that it is over.

@@ -104,25 +104,33 @@ func (m modelJSON) keyText() string {
 	return m.Key + " not set"
 }
 
-// attemptNotes tells a person of attempts of a model call that failed and are made
-// again. It is a slog.Handler.
+// attemptNotes tells a person of attempts of a model call that have failed and may
+// be made again: what else fails is an error of the turn. It is a slog.Handler.
 type attemptNotes struct{ *output }
 
+// Enabled implements slog.Handler.
 func (attemptNotes) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
 
 // Handle implements slog.Handler.
 func (n attemptNotes) Handle(_ context.Context, r slog.Record) error {
-	text := r.Message
+	facts := map[string]slog.Value{}
 	r.Attrs(func(at slog.Attr) bool {
-		switch at.Key {
-		case "provider", "model", "attempt", "status", "retry":
-			text += fmt.Sprintf(" %s=%v", at.Key, at.Value)
-		}
+		facts[at.Key] = at.Value
 		return true
 	})
-	n.note("%s", text)
+	if !facts["retry"].Bool() {
+		return nil
+	}
+	status := "no answer"
+	if code := facts["status"].Int64(); code != 0 {
+		status = fmt.Sprintf("status %d", code)
+	}
+	n.note("attempt %d of model %s failed: %s from provider %s", facts["attempt"].Int64()+1, facts["model"], status, facts["provider"])
 	return nil
 }
 
+// WithAttrs implements slog.Handler.
 func (n attemptNotes) WithAttrs([]slog.Attr) slog.Handler { return n }
-func (n attemptNotes) WithGroup(string) slog.Handler      { return n }
+
+// WithGroup implements slog.Handler.
+func (n attemptNotes) WithGroup(string) slog.Handler { return n }

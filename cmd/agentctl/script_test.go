@@ -55,6 +55,7 @@ func TestScripts(t *testing.T) {
 			"mkguest": makeGuest,
 			"repeat":  repeat,
 			"forge":   forge,
+			"serve":   serveModel,
 			"rot":     rot,
 			"turns":   turns,
 		},
