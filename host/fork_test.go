@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/model"
+	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -276,4 +278,65 @@ func TestForkOfRunningParent(t *testing.T) {
 	}
 	r.verify(s.UID)
 	r.verify(child.UID)
+}
+
+// Forks cost the same however much memory the parent has: one commit, and nothing
+// that is read or written of an image but that it is there. A child's pages are read
+// when it runs.
+func TestForkReadsNoPage(t *testing.T) {
+	r := newRig(t)
+	f := r.spoil()
+	r.open()
+	s := r.create("notebook")
+	r.exec(s.UID, "fill 4")
+	if err := r.Close(); err != nil { // and with it all that it had in memory
+		t.Fatal(err)
+	}
+	r.open()
+	reads, puts := map[byte]int{}, map[byte]int{}
+	read := func(key, value []byte) []byte {
+		reads[key[0]]++
+		return value
+	}
+	commits := 0
+	commit := func(b *journal.Batch) error {
+		commits++
+		for _, e := range slices.Concat(b.Ahead, b.Puts) {
+			puts[e.Key[0]]++
+		}
+		return nil
+	}
+	f.rot.Store(&read)
+	f.commit.Store(&commit)
+	children := fork(t, r, host.ForkRequest{Session: s.UID, Count: host.MaxForkCount})
+	f.rot.Store(nil)
+	f.commit.Store(nil)
+	// By the first byte of its key a row is a session's, a record, or an image's own:
+	// docs/journal.md.
+	for kind, n := range puts {
+		if !strings.ContainsRune("mhcr", rune(kind)) || n != len(children) {
+			t.Errorf("%d rows of kind %q were put", n, kind)
+		}
+	}
+	for kind, n := range reads {
+		if !strings.ContainsRune("mhcri", rune(kind)) || kind == 'i' && n > 1 {
+			t.Errorf("%d rows of kind %q were read", n, kind)
+		}
+	}
+	if commits != 1 {
+		t.Errorf("%d commits", commits)
+	}
+	ran := map[byte]int{}
+	read = func(key, value []byte) []byte {
+		if reads[key[0]] == 0 {
+			ran[key[0]]++
+		}
+		return value
+	}
+	f.rot.Store(&read)
+	r.exec(children[0].UID, "sum")
+	f.rot.Store(nil)
+	if len(ran) == 0 {
+		t.Error("a child that runs has read nothing more either")
+	}
 }

@@ -9,11 +9,8 @@ import (
 )
 
 // board is some lines at the bottom of the terminal that stderr is, drawn again and
-// again in one place.
-type board struct {
-	*output
-	drawn int // how many lines stand there
-}
+// again in one place, below all else that is said there.
+type board struct{ *output }
 
 // live reports whether there is a terminal to draw on, and somebody who looks.
 func (b *board) live() bool {
@@ -44,10 +41,7 @@ func (b *board) show(lines []string) {
 	}
 	b.flushLocked()
 	var text strings.Builder
-	if b.drawn > 0 {
-		fmt.Fprintf(&text, "\x1b[%dA", b.drawn)
-	}
-	text.WriteString("\r\x1b[J")
+	text.WriteString(b.undrawn())
 	for _, line := range lines {
 		text.WriteString(cut(line, columns-1) + "\n")
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -116,6 +117,7 @@ type fanRow struct {
 	doing   string // while it runs: what its newest record is
 	done    bool
 	end     host.Execution
+	waits   []waitJSON // what it is parked for
 	err     error
 	output  string // the first line of the newest output
 	tokens  int64
@@ -182,9 +184,13 @@ func (f *fanOut) turn(ctx context.Context, row *fanRow, req host.ExecRequest) {
 		}
 	}
 	end, err := f.host.Exec(ctx, req)
+	var waits []waitJSON
+	if err == nil && end.State == "" {
+		waits, err = waitsOf(ctx, f.host, end.Session)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	row.done, row.end, row.err = true, end, err
+	row.done, row.end, row.waits, row.err = true, end, waits, err
 	if err == nil {
 		row.session = end.Session
 	}
@@ -215,13 +221,16 @@ func (r *fanRow) name() string {
 	return string(r.session.UID)
 }
 
+// notRun is the state of a child whose turn Ctrl-C was quicker than.
+const notRun = "not run"
+
 // state is how the turn ended, or why it did not.
 func (r *fanRow) state() string {
 	switch {
+	case errors.Is(r.err, errInterrupted), !r.done && r.begun.IsZero():
+		return notRun
 	case r.err != nil:
 		return "ERROR"
-	case !r.done && r.begun.IsZero():
-		return "not run"
 	case !r.done:
 		return r.doing
 	case r.end.State == "":
@@ -233,10 +242,12 @@ func (r *fanRow) state() string {
 // says is what came of the turn, in a line.
 func (r *fanRow) says() string {
 	switch {
+	case r.state() == notRun:
+		return ""
 	case r.err != nil:
 		return r.err.Error()
-	case r.done && r.end.State != "" && r.end.State != abi.StateCompleted:
-		return (&turnError{r.end}).Error()
+	case r.done && r.end.State != abi.StateCompleted:
+		return r.fault().Error()
 	}
 	return r.output
 }
@@ -249,7 +260,7 @@ func (r *fanRow) fault() error {
 	case !r.done:
 		return errInterrupted
 	case r.end.State == "":
-		return &awaitingError{session: r.session}
+		return &awaitingError{session: r.session, waits: r.waits}
 	case r.end.State != abi.StateCompleted:
 		return &turnError{r.end}
 	}
@@ -265,7 +276,7 @@ type fanRowJSON struct {
 }
 
 func (r *fanRow) json() fanRowJSON {
-	out := fanRowJSON{sessionJSON: newSessionJSON(r.session), Output: r.output, Tokens: r.tokens}
+	out := fanRowJSON{sessionJSON: newAwaitingJSON(r.session, r.waits), Output: r.output, Tokens: r.tokens}
 	if err := r.fault(); err != nil {
 		out.Error = err.Error()
 	}

@@ -32,6 +32,7 @@ type output struct {
 	out     *bufio.Writer
 	err     io.Writer
 	midLine io.Writer // where the last piece of an answer left its line open
+	drawn   int       // lines of a board, at the bottom of the terminal that stderr is
 	broken  error     // the first failed write of data
 }
 
@@ -253,6 +254,17 @@ func (o *output) remark(n noteJSON) {
 	}
 }
 
+// undrawn is what takes the board away, if there is one, so that what follows stands
+// in its place.
+func (o *output) undrawn() string {
+	if o.drawn == 0 {
+		return ""
+	}
+	up := fmt.Sprintf("\x1b[%dA\r\x1b[J", o.drawn)
+	o.drawn = 0
+	return up
+}
+
 // complainObject writes v to stderr as --json wants it.
 func (o *output) complainObject(v any) {
 	line, err := encodeLine(v)
@@ -268,5 +280,5 @@ func (o *output) complain(text string) {
 	defer o.mu.Unlock()
 	o.endDeltas()
 	o.flushLocked()
-	fmt.Fprintln(o.err, lines(text))
+	fmt.Fprintln(o.err, o.undrawn()+lines(text))
 }
