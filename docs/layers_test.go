@@ -35,6 +35,20 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+// What the core is built with, to the last package, has no provider of models in
+// it, and no configuration. (Lines of layers.txt speak of direct imports.)
+func TestLayers_Core(t *testing.T) {
+	core := list(t, nil, "-deps", "./host", "./host/turn", "./journal/...", "./runtimes/...", "./wasm")
+	if len(core) < 50 {
+		t.Fatalf("go list knows %d packages", len(core))
+	}
+	for _, p := range core {
+		if strings.HasPrefix(p.ImportPath, "host/model/") || p.ImportPath == "host/config" {
+			t.Errorf("the core is built with %s", p.ImportPath)
+		}
+	}
+}
+
 // The checker itself: a rule that is broken is seen, one that is kept is not.
 func TestLayers_Checker(t *testing.T) {
 	small, err := parseLayers(`
