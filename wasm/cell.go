@@ -130,10 +130,42 @@ func (c *cell) touched() []uint32 {
 	return c.mem.list
 }
 
-// rebase makes what memory is now the beginning of the next turn.
-func (c *cell) rebase() {
-	c.base.take(c.mem.bytes(), c.compare())
+// rebase makes what memory is now the beginning of the next turn. After an error the
+// cell can only be freed.
+func (c *cell) rebase() error {
+	changed := c.compare()
+	if c.pilesUp() {
+		if f, err := c.module.flats.own(c.mem.bytes()); err == nil {
+			return c.remap(f)
+		} // else it goes on as it is
+	}
+	c.base.take(c.mem.bytes(), changed)
 	c.changed = nil
+	return nil
+}
+
+// A page that was touched once is compared after each turn from then on, and is there
+// twice if it differs. So a cell that has touched pileFrom pages, and one in pilePart of its
+// memory, is mapped from its own memory: that copies at most pilePart times as much.
+const (
+	pileFrom = 1024
+	pilePart = 4
+)
+
+// pilesUp tells whether the cell has touched so many pages that it should be mapped anew.
+func (c *cell) pilesUp() bool {
+	e := c.module.engine
+	return e.cfg.MaxFlatBytes >= 0 && e.backend.facts().Dirty != DirtyCompare &&
+		len(c.touched()) >= max(pileFrom, c.mem.size/abi.PageSize/pilePart)
+}
+
+// remap maps memory from f, which is equal to it. The cell is the user of f.
+func (c *cell) remap(f *flat) error {
+	c.base.reset()
+	c.leaveFlat()
+	c.flat, c.base.golden = f, f.memory.content
+	c.listed, c.changed = false, nil
+	return c.mem.become(f.memory)
 }
 
 // image is the cell's state.

@@ -24,7 +24,7 @@ type flats struct {
 
 // flat is one of them.
 type flat struct {
-	root   abi.Digest
+	root   abi.Digest    // zero: of one cell
 	made   chan struct{} // closed when memory or err is there
 	memory *goldenMemory
 	err    error
@@ -152,7 +152,7 @@ func (s *flats) near(img *Image) (best *flat, over []uint32) {
 	s.mu.Lock()
 	var candidates []*flat
 	for _, f := range slices.Backward(s.all) {
-		if f.isMade() && f.memory.size() <= int(img.Size) && len(candidates) < nearest {
+		if !f.root.IsZero() && f.isMade() && f.memory.size() <= int(img.Size) && len(candidates) < nearest {
 			candidates = append(candidates, f)
 			s.hold(f)
 		}
@@ -170,6 +170,22 @@ func (s *flats) near(img *Image) (best *flat, over []uint32) {
 		best, over = f, pages
 	}
 	return best, over
+}
+
+// own makes what is in a cell's memory a flat image of its own, which no other cell
+// comes to. The caller is its user.
+func (s *flats) own(mem []byte) (*flat, error) {
+	g, err := s.module.engine.backend.share(len(mem), func(write func(uint32, []byte) error) error { return writePages(mem, write) })
+	if err != nil {
+		return nil, err
+	}
+	f := &flat{made: make(chan struct{}), memory: g, users: 1}
+	close(f.made)
+	s.mu.Lock()
+	s.all = append(s.all, f)
+	s.mu.Unlock()
+	s.made(f)
+	return f, nil
 }
 
 func (f *flat) isMade() bool {
@@ -216,9 +232,13 @@ func (s *flats) leave(f *flat) {
 }
 
 // unused lets time run for an image that has no users, unless an instance rests on
-// it. The caller holds mu.
+// it; one that nobody can ask for has had its time. The caller holds mu.
 func (s *flats) unused(f *flat) {
-	if f.rested == 0 && f.timer == nil {
+	switch {
+	case f.rested > 0 || f.timer != nil:
+	case f.root.IsZero():
+		s.remove(f)
+	default:
 		f.timer = time.AfterFunc(flatFor, func() { s.expire(f) })
 	}
 }

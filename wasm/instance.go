@@ -48,8 +48,14 @@ func (in *Instance) enter(ctx context.Context, p phase, h Handler, t Turn) (*cal
 		engine.leave()
 		return nil, err
 	}
-	in.cell.rebase()
 	in.turns++
+	if err := in.cell.rebase(); err != nil {
+		cell := in.cell
+		in.status, in.cell = Stopped, nil
+		cell.free()
+		engine.leave()
+		return nil, err
+	}
 	in.status = Running
 	ctx, cancel := context.WithCancelCause(ctx)
 	detach := context.AfterFunc(engine.ctx, func() { cancel(context.Cause(engine.ctx)) })

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/agentcell/agentcell/sdk/abi"
+	"github.com/agentcell/agentcell/wasm/wasmtest"
 )
 
 // eachBackend runs a test with each backend of this system.
@@ -224,6 +225,79 @@ func TestNewCellsTouchNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// wanderer writes to 100 pages of its 8 MiB in a turn, and begins the next where it
+// has ended.
+func wanderer() []byte {
+	return guest{
+		locals: "i32",
+		module: wasmtest.Module{
+			Memories: []wasmtest.Memory{{Min: 128, Export: "memory"}},
+			Globals:  []wasmtest.Global{{Type: "i32", Mutable: true, Init: "i32.const 0"}},
+		},
+		run: `loop
+				global.get 0 global.get 0 i32.load i32.const 1 i32.add i32.store
+				global.get 0 i32.const 4096 i32.add i32.const 8388607 i32.and global.set 0
+				local.get 0 i32.const 1 i32.add local.tee 0 i32.const 100 i32.ne br_if 0
+			end
+			i32.const 0`,
+	}.bytes()
+}
+
+// Touched pages do not pile up over 200 turns, and each turn tells exactly what it
+// has changed.
+func TestTouchedPagesDoNotPileUp(t *testing.T) {
+	onMemories(t, func(t *testing.T, e *Engine) {
+		c := loaded(t, e, wanderer())
+		in := instantiate(t, c)
+		mem := memoryOf(t, c.Golden(), nil)
+		var snap Image
+		anew, most := 0, 0
+		for turn := range 200 {
+			flat := (*flat)(nil)
+			if in.rest == nil {
+				flat = in.cell.flat
+			}
+			completes(t, in)
+			if in.cell.flat != flat {
+				anew++
+			}
+			var err error
+			if snap, err = in.Snapshot(); err != nil {
+				t.Fatal(err)
+			}
+			var want []uint32
+			for i := range 100 {
+				page := (100*turn + i) % (len(mem) / abi.PageSize)
+				mem[page*abi.PageSize]++
+				want = append(want, uint32(page))
+			}
+			slices.Sort(want)
+			if diff := cmp.Diff(want, snap.Changed); diff != "" {
+				t.Fatalf("turn %d (-want +got):\n%s", turn, diff)
+			}
+			most = max(most, len(in.cell.touched()))
+			if turn%50 == 30 {
+				if _, err := in.Rest(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if !bytes.Equal(in.cell.mem.bytes(), mem) {
+			t.Error("the memory is not what was written")
+		}
+		in.Stop()
+		if n := len(c.flats.all); n != 0 {
+			t.Errorf("%d images of the cell are left", n)
+		}
+		if e.Memory().Dirty == DirtyCompare {
+			return
+		}
+		if anew < 5 || most > pileFrom+100 {
+			t.Errorf("mapped anew %d times; %d pages were touched", anew, most)
+		}
+	})
 }
 
 // BenchmarkDirty is what it takes to find the 24 pages that a turn has written.
