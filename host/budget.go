@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"strconv"
 	"time"
 
@@ -15,106 +14,6 @@ import (
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
-
-// Amounts are so much of each thing that sessions use. As a budget, zero is no
-// bound.
-type Amounts struct {
-	// Tokens are those of model calls, of requests and answers together.
-	Tokens int64 `json:"tokens,omitempty"`
-	// Cost is in millionths of the currency of Config.Prices.
-	Cost       int64 `json:"cost,omitempty"`
-	ModelCalls int64 `json:"model_calls,omitempty"`
-	ToolCalls  int64 `json:"tool_calls,omitempty"` // that the host performed
-	Turns      int64 `json:"turns,omitempty"`
-	Fuel       int64 `json:"fuel,omitempty"`
-	// Wall is the time that turns took, their calls included, parked ones not.
-	Wall time.Duration `json:"wall,omitempty"` // in nanoseconds
-}
-
-// amountNames names what Amounts has, in the order of vector.
-var amountNames = [...]string{"tokens", "cost", "model_calls", "tool_calls", "turns", "fuel", "wall"}
-
-// vector is a as the counters of an account, which never change their order.
-func (a Amounts) vector() []int64 {
-	return []int64{a.Tokens, a.Cost, a.ModelCalls, a.ToolCalls, a.Turns, a.Fuel, int64(a.Wall)}
-}
-
-func amountsOf(v []int64) Amounts {
-	return Amounts{v[0], v[1], v[2], v[3], v[4], v[5], time.Duration(v[6])}
-}
-
-// plus adds n times b to a.
-func (a Amounts) plus(n int64, b Amounts) Amounts {
-	v, w := a.vector(), b.vector()
-	for i := range v {
-		v[i] = saturate(v[i], n*w[i])
-	}
-	return amountsOf(v)
-}
-
-// saturate adds without running over.
-func saturate(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < math.MinInt64-b:
-		return math.MinInt64
-	}
-	return a + b
-}
-
-// String is a as AmountsFlag of agentctl takes it.
-func (a Amounts) String() string {
-	text := ""
-	for i, n := range a.vector() {
-		if n != 0 {
-			text += "," + amountNames[i] + "=" + amountText(i, n)
-		}
-	}
-	return cmp.Or(text, ",none")[1:]
-}
-
-// amountText is an amount as a person reads it.
-func amountText(i int, n int64) string {
-	switch amountNames[i] {
-	case "wall":
-		return time.Duration(n).String()
-	case "cost":
-		return strconv.FormatFloat(float64(n)/1e6, 'f', -1, 64)
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-// Price is what the tokens of a model cost, in millionths of a currency for a
-// million tokens.
-type Price struct{ Input, Output int64 }
-
-// cost is that of tokens, rounded up.
-func (p Price) cost(input, output int64) int64 {
-	return saturate(costOf(p.Input, input), costOf(p.Output, output))
-}
-
-// affordable is how many tokens of an answer a cost buys.
-func (p Price) affordable(cost int64) int64 {
-	high, low := bits.Mul64(uint64(max(0, cost)), 1e6)
-	if price := uint64(p.Output); p.Output > 0 && high < price {
-		tokens, _ := bits.Div64(high, low, price)
-		return int64(min(tokens, math.MaxInt64))
-	}
-	return math.MaxInt64
-}
-
-func costOf(price, tokens int64) int64 {
-	high, low := bits.Mul64(uint64(max(0, price)), uint64(max(0, tokens)))
-	if high >= 1e6 {
-		return math.MaxInt64
-	}
-	quotient, rest := bits.Div64(high, low, 1e6)
-	if rest > 0 {
-		quotient++
-	}
-	return int64(min(quotient, math.MaxInt64))
-}
 
 // ErrBudget: what a turn asks for next is more than the budget of its session, or
 // of its fork tree, leaves. The turn ends FAILED.
@@ -304,13 +203,9 @@ func (x *execution) affordable(limits abi.Limits) (abi.Limits, error) {
 	return limits, err
 }
 
-// unknownFuel is that of a turn that was cut short. It counts as all that the turn
-// might have used.
-const unknownFuel = -1
-
 // endSpending counts what the turn used as a whole: one that has ended, or is only
 // left and will be run again.
-func (x *execution) endSpending(fuel int64, ended bool) {
+func (x *execution) endSpending(fuel uint64, ended bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := &x.purse
@@ -319,10 +214,7 @@ func (x *execution) endSpending(fuel int64, ended bool) {
 		used.Wall = x.watch.ran()
 	}
 	if ended {
-		used.Fuel = fuel
-		if fuel == unknownFuel {
-			used.Fuel = p.turn.Fuel
-		}
+		used.Fuel = int64(fuel)
 		if !p.bounded() || p.held.Turns > 0 { // else it was refused
 			used.Turns = 1
 		}
@@ -409,11 +301,11 @@ func (x *execution) mayTake(call abi.ModelCall, left Amounts) error {
 		if !ok {
 			return &overBudget{what: fmt.Sprintf("it is one of cost, and model %q has no price here", call.Model)}
 		}
-		c.output = min(c.output, price.affordable(left.Cost-price.cost(input, 0)))
+		c.output = min(c.output, price.affordable(left.Cost-price.Cost(input, 0)))
 	}
 	// One that cannot pay for an answer asks for a token, to be refused.
 	c.output = max(1, c.output)
-	c.aside.Tokens, c.aside.Cost = saturate(input, c.output), price.cost(input, c.output)
+	c.aside.Tokens, c.aside.Cost = saturate(input, c.output), price.Cost(input, c.output)
 	return nil
 }
 
@@ -433,7 +325,7 @@ func (x *execution) took(e *turn.Effect, a turn.Answer) Amounts {
 	case u != nil:
 		used.Tokens = saturate(max(0, int64(u.InputTokens)), max(0, int64(u.OutputTokens)))
 		if price, ok := x.host.price(e.Call.Model); ok {
-			used.Cost = price.cost(int64(u.InputTokens), int64(u.OutputTokens))
+			used.Cost = price.Cost(int64(u.InputTokens), int64(u.OutputTokens))
 		}
 	case a.Err == nil || a.Err.Code == abi.CodeDeadlineExceeded:
 		used.Tokens, used.Cost = aside.Tokens, aside.Cost

@@ -364,6 +364,7 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	t := runtimes.Turn{Execution: x.spec.Execution, Start: x.started.Time, Limits: x.spec.Limits, Cloned: x.cloned}
 	copy(t.Seed[:], firstSeed(x.machine, x.seed))
 	out, err := inc.Run(ctx, t, x)
+	x.burnt = out.Fuel
 	if errors.Is(err, errParked) && !x.failed() {
 		x.host.log.Info("turn parked", "session", x.uid, "execution", x.spec.Execution)
 		return Execution{ID: x.spec.Execution, Waiting: x.parkedFor()}, nil

@@ -37,6 +37,7 @@ type execution struct {
 	key      string        // of the request that began the turn, until it is durable
 	calls    time.Duration // that a call of a model or tool may take
 	watch    *stopwatch    // of the deadline
+	burnt    uint64        // fuel that the run used, where it did not end by itself
 	calling  calling       // what the calls under way may use
 
 	// cancel ends the turn; nil for what is no turn. done is closed once ended and
@@ -384,11 +385,7 @@ func (x *execution) finish(end turn.End, image *journal.Image) (Execution, error
 	if image == nil && x.module.desc.Harness.HoldsMemory() {
 		image = x.base // of a first turn that failed the golden one, not stored yet
 	}
-	fuel := int64(end.Fuel)
-	if end.Reason.Class() == abi.ClassExternal {
-		fuel = unknownFuel
-	}
-	x.endSpending(fuel, true)
+	x.endSpending(max(end.Fuel, x.burnt), true)
 	err = x.commit(commitment{last: ready.Stage, image: image, closing: func(s *summary, head journal.Head) {
 		s.Open, s.Closed, s.Waiting = 0, head.Seq, nil
 		s.State, s.Reason = last.End.State, last.Cell.Reason

@@ -81,8 +81,8 @@ type Incarnation interface {
 	// through port, from one goroutine, in order.
 	//
 	// A turn that ends by itself (completed, failed, trapped, out of fuel)
-	// gives an Outcome and no error. Run returns an error, and no Outcome, when
-	// the turn was given up: ctx ended (the error wraps context.Cause(ctx)),
+	// gives an Outcome and no error. Run returns an error, and an Outcome that has
+	// its Fuel at most, when the turn was given up: ctx ended (the error wraps context.Cause(ctx)),
 	// port returned an error (Run wraps it), or the host ran short
 	// (ErrShortage). After an error, and after any Outcome but completed, the
 	// incarnation can only be stopped.

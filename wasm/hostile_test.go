@@ -258,7 +258,7 @@ func TestS3_HandlerFaultsStayOnTheHostsSide(t *testing.T) {
 			{"nil pointer", &world{before: func(abi.Op) { _ = *(*int)(nil) }}, ErrHost},
 			{"error", &world{err: map[abi.Op]error{abi.OpStart: broken}}, broken},
 		} {
-			if out, err := runOnce(t, e, asks, Turn{}, test.handler); !errors.Is(err, test.want) || out != (Outcome{}) {
+			if out, err := runOnce(t, e, asks, Turn{}, test.handler); !errors.Is(err, test.want) || out != (Outcome{Fuel: out.Fuel}) {
 				t.Errorf("%s: %v, %v", test.name, out, err)
 			}
 		}

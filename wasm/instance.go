@@ -87,8 +87,8 @@ func (in *Instance) leave(returned bool) {
 // Run drives one turn to its end. Requests of the guest go to h, in order, from
 // this goroutine.
 //
-// A turn that ends by itself gives an Outcome and no error. An error means that
-// the turn was given up: ctx ended (the error wraps its cause), h returned an
+// A turn that ends by itself gives an Outcome and no error. An error, beside which
+// Outcome has the fuel that was used and nothing else, means that the turn was given up: ctx ended (the error wraps its cause), h returned an
 // error (which is wrapped), ErrShortage, ErrHost or ErrStopped. After an error,
 // and after any Outcome but completed, the instance is Stopped.
 func (in *Instance) Run(ctx context.Context, t Turn, h Handler) (Outcome, error) {
@@ -100,7 +100,7 @@ func (in *Instance) Run(ctx context.Context, t Turn, h Handler) (Outcome, error)
 	defer func() { in.leave(returned) }()
 	out, err := call.turn(t.Cloned)
 	if err != nil {
-		return Outcome{}, fmt.Errorf("run: %w", err)
+		return Outcome{Fuel: call.fuelUsed()}, fmt.Errorf("run: %w", err)
 	}
 	returned = out.Reason == abi.ReasonCompleted
 	return out, nil

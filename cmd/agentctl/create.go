@@ -29,6 +29,8 @@ be there any more.
 A --limit bounds what each turn of the session may take: memory, output (of a turn) and
 request (the largest) in bytes or with KiB, MiB or GiB; fuel in units; depth in call
 frames; effects in calls. What is not named is as agentctl has it, which is also the most.
+A --budget bounds what all turns of the session together may use, --tree-budget what the
+session and its forks may; agentctl budget shows and changes them.
 --deadline and --call-timeout bound the time of each turn that names none of its own.
 
 --retain says which images of its past turns a session with memory keeps, beside the last:
@@ -38,6 +40,7 @@ from the one before it on, without a model call.`,
 		Example: `  agentctl create
   agentctl create --harness chat --name tutor --config '{"system":"be brief"}'
   agentctl create --harness counter --name frugal --retain last=1,every=100
+  agentctl create --budget tokens=200000 --tree-budget cost=5.00
   agentctl create --name guest --label team=search --limit memory=64MiB --limit effects=50`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

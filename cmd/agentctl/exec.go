@@ -44,8 +44,8 @@ answers the session's n-th call: {"text","chunks","delay_ms","error","hang","usa
 A turn that waits for a decision, a time or a signal is parked: the session is AWAITING,
 nothing is held, and exec ends with exit code 8 and says what ends the wait.
 
---name, --harness, --label and --limit are for a new session; an existing one keeps its
-own. --model and --config are kept with a new session and else hold for this turn only.
+--name, --harness, --label, --limit and the budgets are for a new session; an existing one
+keeps its own. --model and --config are kept with a new session and else hold for this turn only.
 With --from-snapshot the new session begins from a point that agentctl save has kept; if
 a turn is open there, exec without --input runs it on.
 
@@ -105,6 +105,8 @@ func (o *execOptions) check() error {
 		return usagef("a session keeps the labels and limits it was made with; leave --label and --limit or --session out")
 	case o.session != "" && given("retain"):
 		return usagef("a session keeps the images it was made to keep; leave --retain or --session out")
+	case o.session != "" && (given("budget") || given("tree-budget")):
+		return usagef("--budget and --tree-budget are for a new session; agentctl budget changes that of another")
 	case o.session != "" && o.from != "":
 		return usagef("--from-snapshot makes a new session; leave --from-snapshot or --session out")
 	case o.session == "" && o.from == "" && !given("input"):

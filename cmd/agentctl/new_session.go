@@ -22,6 +22,8 @@ type newSessionFlags struct {
 	labels  map[string]string
 	limits  abi.Limits
 	retain  host.Retention
+	budget  host.Amounts
+	tree    host.Amounts // of the session and its forks
 	// Of create alone: other commands bound the time of their turn.
 	deadline, callTimeout time.Duration
 }
@@ -37,6 +39,8 @@ func (n *newSessionFlags) add(cmd *cobra.Command) {
 	f.Var(retainFlag{&n.retain}, "retain", "images of past turns that the new session keeps: all, or `LIST` such as last=8,every=16 (the default)")
 	// It fails for a flag that is not there.
 	_ = cmd.RegisterFlagCompletionFunc("limit", limitWords)
+	addBudget(cmd, &n.budget, "budget", "what the new session may use: `NAME=VALUE` of "+strings.Join(host.AmountNames(), ", "))
+	addBudget(cmd, &n.tree, "tree-budget", "the same, `NAME=VALUE`, of the new session and its forks together")
 }
 
 // addFrom adds the flag for what a session can be made of in place of a harness.
@@ -47,7 +51,7 @@ func (n *newSessionFlags) addFrom(cmd *cobra.Command) {
 // check refuses what a session from a snapshot does not take: it keeps that of the
 // one that was saved.
 func (n *newSessionFlags) check(given func(flag string) bool, more ...string) error {
-	for _, flag := range append([]string{"harness", "limit", "retain"}, more...) {
+	for _, flag := range append([]string{"harness", "limit", "retain", "budget", "tree-budget"}, more...) {
 		if n.from != "" && given(flag) {
 			return usagef("a session from a snapshot keeps the %s it was saved with; leave --%s or --from-snapshot out", flag, flag)
 		}
@@ -94,6 +98,7 @@ func (n *newSessionFlags) request(ctx context.Context, a *app) (host.CreateReque
 	}
 	return host.CreateRequest{
 		Project: a.project, Name: n.name, Harness: harness, Model: n.model, Config: config,
-		Labels: n.labels, Limits: n.limits, Retention: n.retain, Deadline: n.deadline, CallTimeout: n.callTimeout,
+		Labels: n.labels, Limits: n.limits, Retention: n.retain, Budget: n.budget, TreeBudget: n.tree,
+		Deadline: n.deadline, CallTimeout: n.callTimeout,
 	}, nil
 }

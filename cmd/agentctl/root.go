@@ -102,6 +102,8 @@ Environment:
 		newExportCommand(a),
 		newImportCommand(a),
 		newDeleteCommand(a),
+		newUsageCommand(a),
+		newBudgetCommand(a),
 		newGCCommand(a),
 		newDUCommand(a),
 		newHarnessCommand(a),

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -101,6 +102,31 @@ type Model struct {
 	Upstream string `yaml:"upstream"`
 	// Params are those of calls that do not have them themselves.
 	Params map[string]any `yaml:"params"`
+	// Price is what the model's tokens cost, nil if that is not known.
+	Price *Price `yaml:"price"`
+}
+
+// Price is what a million tokens cost, in the currency that all prices of the file are
+// in.
+type Price struct {
+	Input  Money `yaml:"input"`
+	Output Money `yaml:"output"`
+}
+
+// Money is an amount in millionths of a currency.
+type Money int64
+
+var moneyRule = regexp.MustCompile(`^([0-9]{1,9})(?:\.([0-9]{1,6}))?$`)
+
+// UnmarshalYAML reads an amount such as 2.50.
+func (m *Money) UnmarshalYAML(n *yaml.Node) error {
+	parts := moneyRule.FindStringSubmatch(n.Value)
+	if parts == nil {
+		return fmt.Errorf("line %d: %.40q: want an amount such as 2.50, with at most 6 decimals", n.Line, n.Value)
+	}
+	v, err := strconv.ParseInt(parts[1]+(parts[2] + "000000")[:6], 10, 64)
+	*m = Money(v)
+	return err
 }
 
 // Key is where a key is.

@@ -149,6 +149,10 @@ func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error)
 	if err != nil {
 		return nil, err
 	}
+	prices := func(name string) (host.Price, bool) {
+		input, output, ok := routes.Price(name)
+		return host.Price{Input: input, Output: output}, ok || name == EchoModel
+	}
 	models := map[string]model.Provider{EchoModel: echo.Provider{}}
 	maps.Copy(models, o.Models)
 	if o.DefaultModel == "" {
@@ -160,7 +164,7 @@ func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error)
 	rt := runtime.New(engine)
 	h, err := host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
-		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, Log: o.Log, Now: o.Now,
+		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, Prices: prices, Log: o.Log, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
 		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
 		AutoCollect: !o.ManualCollect, Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,

