@@ -86,6 +86,31 @@ var goals = []goal{
 		figure: metric{"wasm.Restore/pages=25600/flat=true", "ns/op"}, atMost: 5000,
 	},
 	{
+		id: "F6", what: "from the disk to answering, beyond a warm turn: 3 MB, of which some 50 pages differ",
+		goal: "≤ 1 ms", elsewhere: "Vercel, restoring a heap: 3.2 ms; Mitos: 27 ms",
+		figure: metric{"host/edge.Resume/MB=3", "resume-µs"}, atMost: 1000,
+	},
+	{
+		id: "F6", what: "the same of 100 MB, all of which differ",
+		goal: "≥ 1 GB/s", elsewhere: "–",
+		figure: metric{"host/edge.Resume/MB=100", "GB/s"}, atLeast: 1,
+	},
+	{
+		id: "F7", what: "the snapshot at a turn's end: 3 MB, 20 pages written",
+		goal: "≤ 0.3 ms + 6 µs per MB + 5 µs per page: 0.42 ms", elsewhere: "substrate: 212 ms; forkd: 56 ms",
+		figure: metric{"host/edge.Snapshot/MB=3/dirty=20", "p50-µs"}, atMost: 418,
+	},
+	{
+		id: "F7", what: "the same of 100 MB, 20 pages written",
+		goal: "1 ms", elsewhere: "–",
+		figure: metric{"host/edge.Snapshot/MB=100/dirty=20", "p50-µs"}, atMost: 1000,
+	},
+	{
+		id: "F7", what: "the same, 2,000 pages written",
+		goal: "10.9 ms", elsewhere: "–",
+		figure: metric{"host/edge.Snapshot/MB=100/dirty=2000", "p50-µs"}, atMost: 10900,
+	},
+	{
 		id: "F9", what: "verify an exported chain, one core, 256 B records",
 		goal: "≥ 1 M records/s", elsewhere: "raw SHA-256 chain: 1.5–4.7 M/s",
 		figure: metric{"journal.Verify/export", "records/s"}, atLeast: 1e6,
