@@ -61,9 +61,12 @@ type Provider struct {
 	// Stream is false for an endpoint that cannot stream, StreamUsage for one that
 	// refuses stream_options, SendReasoning for one that refuses reasoning of turns
 	// before.
-	Stream        *bool `yaml:"stream"`
-	StreamUsage   *bool `yaml:"stream_usage"`
-	SendReasoning *bool `yaml:"send_reasoning"`
+	// OutputParam is what bounds the tokens of an answer: max_tokens or
+	// max_completion_tokens.
+	OutputParam   string `yaml:"output_param"`
+	Stream        *bool  `yaml:"stream"`
+	StreamUsage   *bool  `yaml:"stream_usage"`
+	SendReasoning *bool  `yaml:"send_reasoning"`
 
 	Timeouts struct {
 		Connect   Duration `yaml:"connect"`
@@ -263,6 +266,9 @@ func (f *File) check() error {
 func (p *Provider) check() error {
 	if p.API != "openai" && p.API != "anthropic" {
 		return fmt.Errorf("api is %.40q; want openai or anthropic", p.API)
+	}
+	if o := p.OutputParam; o != "" && o != "max_tokens" && o != "max_completion_tokens" {
+		return fmt.Errorf("output_param is %.40q; want max_tokens or max_completion_tokens", o)
 	}
 	for _, n := range []int{p.Retry.Attempts, p.Breaker.Failures, p.Limits.AnswerBytes, p.Limits.Concurrent} {
 		if n < 0 {

@@ -17,6 +17,7 @@ func (p protocol) Encode(req model.Request) ([]byte, error) {
 	if err := body.Params(call.Params, p.Params, "model", "messages", "system", "stream", "tools", "tool_choice"); err != nil {
 		return nil, err
 	}
+	body.AtMost(req.MaxOutputTokens, "max_tokens")
 	body["model"] = p.Model
 	system, messages, err := p.messages(call.Messages)
 	if err != nil {

@@ -35,6 +35,10 @@ type Options struct {
 	Model string
 	// Params are those of a call that does not have them itself.
 	Params map[string]string
+	// OutputParam is the parameter that bounds the tokens of an answer where the call
+	// has none of them: max_tokens, which is what most endpoints know, or
+	// max_completion_tokens. Empty means the first.
+	OutputParam string
 	// NoStream asks for answers in one piece.
 	NoStream bool
 	// NoUsage leaves out stream_options, which some endpoints refuse.

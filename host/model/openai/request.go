@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"strings"
@@ -18,6 +19,7 @@ func (p protocol) Encode(req model.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	body.AtMost(req.MaxOutputTokens, cmp.Or(p.OutputParam, "max_tokens"), "max_tokens", "max_completion_tokens")
 	body["model"] = p.Model
 	messages := []remote.Object{}
 	for _, m := range call.Messages {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strconv"
 )
 
 // Object is a JSON object under way to an API.
@@ -26,6 +27,30 @@ func (o Object) Params(call, standard map[string]string, taken ...string) error 
 		}
 	}
 	return nil
+}
+
+// AtMost bounds the tokens of the answer, unless most is 0, in whichever of names o
+// has already, or else in the first.
+func (o Object) AtMost(most int64, names ...string) {
+	if most <= 0 {
+		return
+	}
+	bound := []byte(strconv.FormatInt(most, 10))
+	found := false
+	for _, name := range names {
+		value, ok := o[name]
+		if !ok {
+			continue
+		}
+		found = true
+		text, _ := value.(json.RawMessage)
+		if n, err := strconv.ParseInt(string(text), 10, 64); err != nil || n > most || n <= 0 {
+			o[name] = json.RawMessage(bound)
+		}
+	}
+	if !found {
+		o[names[0]] = json.RawMessage(bound)
+	}
 }
 
 // Encode writes o.

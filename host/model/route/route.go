@@ -143,8 +143,12 @@ func (t *Table) Route(name string) model.Provider {
 			Model: r.Upstream, Params: standard, NoStream: noStream, NoReasoning: noReasoning,
 		})
 	}
+	output := p.OutputParam
+	if output == "" && p.BaseURL == "" {
+		output = "max_completion_tokens" // OpenAI's newer models know no other
+	}
 	return openai.New(t.clients[m.Provider], openai.Options{
-		Model: r.Upstream, Params: standard, NoStream: noStream, NoReasoning: noReasoning, NoUsage: isFalse(p.StreamUsage),
+		Model: r.Upstream, OutputParam: output, Params: standard, NoStream: noStream, NoReasoning: noReasoning, NoUsage: isFalse(p.StreamUsage),
 	})
 }
 
