@@ -3,8 +3,6 @@ package rewrite_test
 import (
 	"testing"
 
-	"github.com/tetratelabs/wazero"
-
 	"github.com/agentcell/agentcell/wasm/rewrite"
 	"github.com/agentcell/agentcell/wasm/wasmtest"
 )
@@ -36,15 +34,6 @@ var benchGuests = []struct{ name, body string }{
 	{"sum", `loop
 		local.get 1 local.get 0 i32.const 65532 i32.and i32.load i32.add local.set 1
 		local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
-	{"sieve", `loop
-		local.get 0 i32.const 65535 i32.and local.tee 1
-		local.get 1 i32.load8_u local.get 0 i32.xor i32.const 3 i32.mul i32.store8
-		local.get 0 i32.const 1 i32.and if local.get 1 i32.const 5 i32.add local.set 1 end
-		local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
-	{"floats", `loop
-		local.get 0 i32.const 65528 i32.and
-		local.get 0 f64.convert_i32_u f64.const 1.5 f64.mul f64.sqrt f64.store
-		local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
 	{"calls", `loop
 		local.get 0 call $add local.set 1
 		local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
@@ -52,36 +41,4 @@ var benchGuests = []struct{ name, body string }{
 	{"copies", `loop
 		i32.const 0 i32.const 64 i32.const 16 memory.copy
 		local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end`},
-}
-
-// Each guest as it was and rewritten: the ratio is what metering costs (F8).
-func BenchmarkMetering(b *testing.B) {
-	for _, tt := range benchGuests {
-		m := function("i32", "i32", tt.body)
-		m.Funcs = append(m.Funcs, tight...)
-		code := m.Bytes()
-		n := uint64(1_000_000)
-		if tt.name == "fib" {
-			n = 25
-		}
-		for name, code := range map[string][]byte{"original": code, "rewritten": mustRewrite(b, code).Code} {
-			b.Run(tt.name+"/"+name, func(b *testing.B) {
-				g := startGuest(b, wazero.NewRuntimeConfigCompiler(), code)
-				b.ResetTimer()
-				for b.Loop() {
-					g.only("run", n)
-				}
-			})
-		}
-	}
-	code := buildGo(b)
-	for name, code := range map[string][]byte{"original": code, "rewritten": mustRewrite(b, code).Code} {
-		b.Run("go/"+name, func(b *testing.B) {
-			g := startGo(b, wazero.NewRuntimeConfigCompiler(), code)
-			b.ResetTimer()
-			for b.Loop() {
-				g.only("run")
-			}
-		})
-	}
 }
