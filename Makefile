@@ -23,7 +23,11 @@ SOAK ?= 10m
 # Packages with benchmarks of goals.
 BENCH := ./journal ./wasm ./host/... ./cmd/agentctl
 
-.PHONY: all harnesses agentctl demo test race check bench soak clean help
+# What all must compile for, beside the machine that it is built on: other processors,
+# one of them of 32 bits, and systems whose memory is mapped in other ways, or copied.
+CROSS := linux/arm64 linux/arm darwin/arm64 windows/amd64
+
+.PHONY: all harnesses agentctl demo test race check cross bench soak clean help
 
 all: agentctl ## build bin/agentctl, with the harnesses bundled
 
@@ -53,6 +57,11 @@ race: harnesses
 
 check: harnesses ## everything CI checks, apart from the tests
 	@.ci/check
+
+cross: ## compile everything for other systems and processors
+	@for target in $(CROSS); do \
+		GOOS=$${target%/*} GOARCH=$${target#*/} go build -o /dev/null ./... || { echo "cannot be built for $$target"; exit 1; }; \
+	done
 
 bench: harnesses ## run the benchmarks and write docs/benchmarks.md
 	go test -run='^$$' -bench=. -benchmem -count=3 -timeout=60m $(BENCH) > bin/bench.txt || { cat bin/bench.txt; exit 1; }

@@ -277,7 +277,7 @@ type fanRowJSON struct {
 
 func (r *fanRow) json() fanRowJSON {
 	out := fanRowJSON{sessionJSON: newAwaitingJSON(r.session, r.waits), Output: r.output, Tokens: r.tokens}
-	if err := r.fault(); err != nil {
+	if err := r.fault(); err != nil && len(r.waits) == 0 {
 		out.Error = err.Error()
 	}
 	return out
