@@ -272,7 +272,7 @@ func (c *Client) try(ctx context.Context, p Protocol, req model.Request, body []
 		text = "model call given up"
 	default:
 		level, text = slog.LevelWarn, "model call failed"
-		facts = append(facts, slog.Int("status", failure.status), slog.Int("code", int(failure.Code)), slog.Bool("retry", failure.Retry))
+		facts = append(facts, slog.Int("status", failure.status), slog.Int("code", int(failure.Code)), slog.Bool("retry", failure.Retry && out.attempt-req.Attempt+1 < c.endpoint.Attempts))
 	}
 	c.endpoint.Log.LogAttrs(ctx, level, text, facts...)
 	return result, failure
