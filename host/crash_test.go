@@ -33,7 +33,7 @@ const crashEnv = "AGENTCELL_TEST_CRASH_CHILD"
 // crash is a point at which a host dies in a turn with a tool call.
 type crash struct {
 	// Phase is what the host is at: asking (the turn runs until it parks),
-	// deciding, or running (the turn goes on).
+	// deciding, or running (the turn goes on); or upgrading, outside of turns.
 	Phase string
 	// Point is one of the host's fault points; or "call", in the tool itself; or
 	// "clock", when the time of a decision is read; or "return", behind the phase.
@@ -281,6 +281,8 @@ func (c crash) perform(h *host.Host, uid abi.SessionID) error {
 		_, err = h.Decide(ctx, host.DecideRequest{Session: uid, CallID: "d", Approved: !c.Denied})
 	case "running":
 		_, err = h.Resume(ctx, uid, nil)
+	case "upgrading":
+		_, err = h.Upgrade(ctx, host.UpgradeRequest{Session: uid, Harness: version(10)})
 	}
 	return err
 }

@@ -25,16 +25,22 @@ func (r *rig) forge(s host.Session, as abi.SessionID, edit func(*abi.Event), sum
 	to := journal.OpenMemory()
 	row, err := r.store.Session(s.UID)
 	fatal(err)
-	code, err := r.store.Blob(s.Module)
-	fatal(err)
-	_, err = to.PutBlob(ctx, code)
-	fatal(err)
 	row.UID = as
 	_, err = to.Create(ctx, row)
 	fatal(err)
 	a := journal.Append{Fence: row.Head.Fence}
+	now, err := r.Get(ctx, s.UID)
+	fatal(err)
+	if now.HoldsMemory {
+		a.Image = copyImage(r.t, r.store, to, now.Root)
+	}
 	for rec, err := range r.Replay(ctx, s.UID, 0, 0) {
 		fatal(err)
+		if c := rec.Event.Cell; rec.Event.Kind == abi.EventLifecycle && c != nil && !c.Module.IsZero() {
+			code, err := r.store.Blob(c.Module)
+			fatal(err)
+			a.Blobs = append(a.Blobs, code)
+		}
 		edit(rec.Event)
 		encoded, body, err := abi.EncodeRecord(rec.Event)
 		fatal(err)
@@ -51,6 +57,31 @@ func (r *rig) forge(s host.Session, as abi.SessionID, edit func(*abi.Event), sum
 	_, err = to.Append(ctx, as, a)
 	fatal(err)
 	return to
+}
+
+// copyImage is the image of a root in another journal.
+func copyImage(t testing.TB, from, to *journal.Journal, root abi.Digest) *journal.Image {
+	t.Helper()
+	im, err := from.LoadImage(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero, err := from.NewImage(nil, journal.ImageSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := from.DiffImages(zero, im)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied, err := to.NewImage(nil, journal.ImageSpec{
+		Size: im.Size(), Globals: im.Globals(), Clock: im.Clock(), Changed: pages,
+		Read: func(index uint32, dst []byte) error { return from.ReadPage(im, index, dst) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return copied
 }
 
 // I8, M2: a whole chain that somebody made up is found by what it says: it is

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -115,8 +116,9 @@ func harness(t testing.TB, name string) host.Harness {
 	return built(t, name, "./testdata/"+name)
 }
 
-// built is a harness that is built for the tests from the package in dir.
-func built(t testing.TB, name, dir string) host.Harness {
+// built is a harness that is built for the tests from the package in dir, as make
+// does it unless flags for the linker say otherwise.
+func built(t testing.TB, name, dir string, ldflags ...string) host.Harness {
 	t.Helper()
 	parts.Lock()
 	defer parts.Unlock()
@@ -130,8 +132,11 @@ func built(t testing.TB, name, dir string) host.Harness {
 		}
 		parts.dir = made
 	}
+	if ldflags == nil {
+		ldflags = []string{"-s", "-w"}
+	}
 	out := filepath.Join(parts.dir, name+".wasm")
-	build := exec.Command("go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, dir)
+	build := exec.Command("go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags="+strings.Join(ldflags, " "), "-o", out, dir)
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build harness %s: %v\n%s", name, err, text)

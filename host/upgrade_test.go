@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/journal"
+	"github.com/agentcell/agentcell/journal/portable"
 	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
@@ -386,27 +388,33 @@ func TestUpgradeIsWhole(t *testing.T) {
 		r.verify(uid)
 		carry(t, r, uid)
 	}
-	for point, done := range map[string]bool{"upgrading": false, "upgraded": true} {
-		t.Run(point, func(t *testing.T) {
-			r := newRig(t).open()
-			s := r.createFrom(version(1))
-			r.counts(s.UID)
-			r.SetFault(func(at string) error {
-				if at == point {
-					return errDropped
+	for _, c := range []crash{
+		{Phase: "upgrading", Point: "upgrading", Record: "END"},
+		{Phase: "upgrading", Point: "upgraded", Record: "LIFECYCLE"},
+	} {
+		for _, kills := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/kill=%t", c.Point, kills), func(t *testing.T) {
+				dir := t.TempDir() // removed after the rig has closed its store
+				r := newRig(t)
+				if kills {
+					if err := r.store.Close(); err != nil {
+						t.Fatal(err)
+					}
+					r.reopenDir(dir)
 				}
-				return nil
+				r.open()
+				s := r.createFrom(version(1))
+				r.counts(s.UID)
+				if kills {
+					c.Dir, c.Cache, c.Session = dir, compileCache(t), s.UID
+					r.die(c)
+				} else {
+					r.drops(c, s.UID)
+				}
+				r.collect() // the module that nobody has got
+				whole(t, r, s.UID, c.Point == "upgraded")
 			})
-			if _, err := r.Upgrade(t.Context(), host.UpgradeRequest{Session: s.UID, Harness: version(10)}); !errors.Is(err, errDropped) {
-				t.Fatal(err)
-			}
-			if err := r.Close(); err != nil {
-				t.Fatal(err)
-			}
-			r.open()
-			r.collect() // the module that nobody has got
-			whole(t, r, s.UID, done)
-		})
+		}
 	}
 	for n := range 3 {
 		t.Run(fmt.Sprint("commit ", n), func(t *testing.T) {
@@ -423,6 +431,123 @@ func TestUpgradeIsWhole(t *testing.T) {
 				t.Fatalf("commit %d: %v", n, err)
 			}
 			whole(t, r, s.UID, n == 2)
+		})
+	}
+}
+
+// A harness in Go, with a real heap, goes from one build to another and back; one
+// that is not an sdk.Portable stays, and is told what it lacks.
+func TestUpgradeInGo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a big module")
+	}
+	first, second := harness(t, "counter"), built(t, "counter-again", "../harnesses/counter", "-w")
+	r := newRig(t).open()
+	s := r.createFrom(first)
+	r.exec(s.UID, "3 4 3")
+	r.upgrade(s.UID, second)
+	if got := r.exec(s.UID, "3"); got[0] != "added 3, total 13" {
+		t.Errorf("put out %q", got)
+	}
+	r.upgrade(s.UID, first)
+	if got := r.exec(s.UID, "times 3"); got[0] != "3" {
+		t.Errorf("put out %q", got)
+	}
+	if v := r.verify(s.UID); v.Reexecuted != 3 || v.Upgrades != 2 {
+		t.Errorf("verified %+v", v)
+	}
+	carry(t, r, s.UID)
+
+	stays := r.create("notebook")
+	r.exec(stays.UID, "note milk")
+	for _, test := range []struct {
+		uid abi.SessionID
+		to  host.Harness
+	}{{stays.UID, first}, {s.UID, harness(t, "notebook")}} {
+		_, err := r.Upgrade(t.Context(), host.UpgradeRequest{Session: test.uid, Harness: test.to})
+		if !errors.Is(err, host.ErrNotPortable) || !strings.Contains(err.Error(), "the harness is not an sdk.Portable") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// I8: an upgrade that somebody made up is found by what it says, by a proof and,
+// where no engine runs, by an import.
+func TestI8_ForgedUpgrade(t *testing.T) {
+	build := func(name string) host.Harness {
+		return cell{
+			run:  "i32.const 256 i32.const 256 i32.load i32.const 1 i32.add i32.store i32.const 0",
+			save: savesCount, load: loadsCount,
+		}.harness(name)
+	}
+	r := newRig(t).open()
+	s := r.createFrom(build("one"))
+	r.exec(s.UID, "go")
+	r.upgrade(s.UID, build("two"))
+	r.exec(s.UID, "go")
+	r.upgrade(s.UID, build("three"))
+	r.exec(s.UID, "go")
+	s = mustGet(t, r, s.UID)
+	other := abi.DigestOf([]byte("another"))
+	for name, test := range map[string]struct {
+		edit     func(*abi.Cell)
+		summary  func(map[string]any)
+		verifies error
+		imports  bool
+	}{
+		"nothing":    {imports: true},
+		"old module": {edit: func(c *abi.Cell) { c.OldModule = other }, verifies: host.ErrDivergence},
+		"base root":  {edit: func(c *abi.Cell) { c.BaseRoot = other }, verifies: host.ErrDivergence},
+		"since":      {edit: func(c *abi.Cell) { c.Since = 2 }, verifies: journal.ErrCorrupt},
+		"state":      {edit: func(c *abi.Cell) { c.State = other }, verifies: host.ErrDivergence, imports: true},
+		"seed":       {edit: func(c *abi.Cell) { c.Seed[0]++ }, verifies: host.ErrDivergence, imports: true},
+		"fuel":       {edit: func(c *abi.Cell) { c.Limits.Fuel = 1 }, verifies: host.ErrDivergence, imports: true},
+		"limits":     {edit: func(c *abi.Cell) { c.Limits = nil }, verifies: journal.ErrCorrupt, imports: true},
+		"rewriter":   {edit: func(c *abi.Cell) { c.Rewriter++ }, verifies: host.ErrPlacement, imports: true},
+		"turns":      {edit: func(c *abi.Cell) { c.Turn++ }},
+		"another module in the summary": {
+			summary: func(m map[string]any) { m["upgraded"].(map[string]any)["module"] = s.Module.String()[1:] + "0" }, verifies: journal.ErrCorrupt,
+		},
+		"no upgrade in the summary": {
+			summary: func(m map[string]any) { delete(m, "upgraded") }, verifies: journal.ErrCorrupt,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forged := newRig(t)
+			if err := forged.store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			var seq, last abi.Seq // the newest upgrade alone is edited
+			for _, rec := range r.records(s.UID) {
+				if rec.Event.Kind == abi.EventLifecycle {
+					last = rec.Seq
+				}
+			}
+			forged.store = r.forge(s, s.UID, func(e *abi.Event) {
+				if seq++; seq == last && test.edit != nil {
+					test.edit(e.Cell)
+				}
+			}, func(m map[string]any) {
+				if test.summary != nil {
+					test.summary(m)
+				}
+			})
+			forged.open()
+			_, err := forged.Verify(t.Context(), host.VerifyRequest{Session: s.UID, Reexecute: true, Strict: true})
+			if !errors.Is(err, test.verifies) {
+				t.Errorf("verify: %v, want %v", err, test.verifies)
+			}
+			if test.summary != nil {
+				return
+			}
+			var file bytes.Buffer
+			if _, err := forged.Export(t.Context(), s.UID, &file); err != nil {
+				t.Fatal(err)
+			}
+			_, err = newRig(t).open().Import(t.Context(), &file, host.ImportRequest{})
+			if test.imports != (err == nil) || err != nil && !errors.Is(err, portable.ErrMixed) {
+				t.Errorf("import: %v", err)
+			}
 		})
 	}
 }

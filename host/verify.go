@@ -142,9 +142,28 @@ func (c *checker) summary() error {
 	return nil
 }
 
-// upgraded checks that the module of the next turn is that of the newest upgrade
-// the summary names; that no newer one is there shows when the turns are run.
+// upgraded checks that the module of the next turn is that of the newest record which
+// names one, and what the summary says of the newest upgrade.
 func (c *checker) upgraded() error {
+	for rec, err := range c.host.journal.ReadReverse(c.row.UID, c.row.Head.Seq, 1) {
+		if err != nil {
+			return err
+		}
+		e, err := lineEvent(rec)
+		if err != nil {
+			return fmt.Errorf("seq %d: %w", rec.Seq, err)
+		}
+		if e.Cell == nil || e.Cell.Module.IsZero() {
+			continue
+		}
+		if e.Cell.Module != c.row.meta.Module {
+			return &journal.Broken{
+				Session: c.row.UID, Seq: rec.Seq, Want: e.Cell.Module, Got: c.row.meta.Module,
+				What: "the session is pinned to another module than the record",
+			}
+		}
+		break
+	}
 	up := c.row.sum.Upgraded
 	if up == nil {
 		return nil
