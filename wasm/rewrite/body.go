@@ -243,7 +243,7 @@ func (w *rewriter) unknown(at int, op byte) {
 		w.r.fail(at, "%s", why)
 		return
 	}
-	w.r.fail(at, "opcode %#x is unknown", op)
+	w.r.fail(at, "opcode %#x is unknown; build for WebAssembly 2.0", op)
 }
 
 func (w *rewriter) memArg(at int) {
@@ -492,7 +492,7 @@ func (w *rewriter) global(at int, op byte) {
 
 func (w *rewriter) memoryIndex(at int) {
 	if w.r.byte() != 0 {
-		w.r.fail(at, "a second memory is not supported")
+		w.r.fail(at, "a second memory is not supported; build with one")
 	}
 }
 
@@ -528,14 +528,14 @@ func (w *rewriter) misc(at int) {
 	case mutating(op) != "":
 		r.fail(at, "%s: %s", mutating(op), frozenTables)
 	default:
-		r.fail(at, "opcode 0xfc %#x is unknown", op)
+		r.fail(at, "opcode 0xfc %#x is unknown; build for WebAssembly 2.0", op)
 	}
 }
 
 // dropping notes an instruction for checkDropping.
 func (w *rewriter) dropping(at int, name string) {
 	if !w.graph.wanted {
-		w.r.fail(at, "%s without a data count section", name)
+		w.r.fail(at, "%s without a data count section, which the toolchain should have written", name)
 	}
 	w.graph.drops = append(w.graph.drops, drop{uint32(w.function), at, name})
 }

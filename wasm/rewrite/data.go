@@ -53,7 +53,7 @@ func (m *merger) segment() {
 		w.r.fail(at, "data segment flags %#x are not supported", flags)
 	}
 	if flags == 2 && w.r.u32() != 0 {
-		w.r.fail(at, "a data segment is for a second memory")
+		w.r.fail(at, "a data segment is for a second memory; build with one")
 	}
 	expression := w.r.pos
 	if flags != 1 {

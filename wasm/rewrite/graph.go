@@ -61,7 +61,7 @@ func (w *rewriter) checkDropping() {
 	for _, d := range w.graph.drops {
 		if seen[d.function] {
 			w.section, w.function = sectionNames[sectionCode], int(d.function)
-			w.r.fail(d.at, "%s: data segments are gone after the start function, and this function can be reached otherwise", d.name)
+			w.r.fail(d.at, "%s: data segments are gone after the start function, and this function can be reached otherwise; make the segment an active one", d.name)
 			return
 		}
 	}

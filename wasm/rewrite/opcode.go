@@ -137,9 +137,9 @@ func unsupported(op byte) string {
 	case 0x12, 0x13, 0x15:
 		return "tail calls are not supported; build without them (clang: -mno-tail-call)"
 	case 0x14, 0xd3, 0xd4, 0xd5, 0xd6:
-		return "typed function references are not supported"
+		return "typed function references are not supported; build for WebAssembly 2.0"
 	case 0xfb:
-		return "garbage collected types are not supported"
+		return "garbage collected types are not supported; build for WebAssembly 2.0"
 	case 0xfd:
 		return "SIMD is not supported; build without it (clang: -mno-simd128)"
 	case 0xfe:
@@ -148,7 +148,7 @@ func unsupported(op byte) string {
 	return ""
 }
 
-const frozenTables = "tables cannot change, because an image does not hold them"
+const frozenTables = "tables cannot change, because an image does not hold them; fill the table by its element segments"
 
 // mutating names the instructions that are refused for what they change.
 func mutating(misc uint32) string {

@@ -234,7 +234,7 @@ func (w *rewriter) globalSection() {
 				w.r.fail(at, "more than the %d mutable globals allowed", maxMutable)
 			}
 			if g.valueType == typeFuncref || g.valueType == typeExternref {
-				w.r.fail(at, "global %d is a mutable reference, which an image cannot hold", len(w.globals))
+				w.r.fail(at, "global %d is a mutable reference, which an image cannot hold; keep an index into a table", len(w.globals))
 			}
 		default:
 			w.r.fail(at, "global flags %#x are not supported", m)
@@ -290,7 +290,7 @@ func (w *rewriter) exportSection() {
 		memory = memory || e.Name == "memory" && e.Kind == KindMemory
 	}
 	if !memory {
-		w.r.fail(w.r.pos, "it does not export its memory as \"memory\"")
+		w.r.fail(w.r.pos, "it does not export its memory as \"memory\"; export it by that name")
 	}
 	w.copyTo(w.r.pos)
 	w.writeExports()

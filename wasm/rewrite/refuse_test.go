@@ -34,7 +34,7 @@ func TestRefused(t *testing.T) {
 		m    wasmtest.Module
 		want string
 	}{
-		{"table.set", table("i32.const 0 ref.null funcref table.set 0"), "code section, function 0, offset 0x3a: table.set: tables cannot change, because an image does not hold them"},
+		{"table.set", table("i32.const 0 ref.null funcref table.set 0"), "code section, function 0, offset 0x3a: table.set: tables cannot change, because an image does not hold them; fill the table by its element segments"},
 		{"table.grow", table("ref.null funcref i32.const 1 table.grow 0 drop"), "table.grow: tables cannot change"},
 		{"table.fill", table("i32.const 0 ref.null funcref i32.const 1 table.fill 0"), "table.fill: tables cannot change"},
 		{"table.copy", table("0xfc 0x0e 0x00 0x00"), "table.copy: tables cannot change"},
