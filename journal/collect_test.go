@@ -526,14 +526,11 @@ func readMem(j *Journal, root abi.Digest) (mem, error) {
 		return mem{}, err
 	}
 	m := mem{pages: make([]byte, im.Size()/abi.PageSize), globals: im.Globals(), clock: im.Clock()}
-	page := make([]byte, abi.PageSize)
-	for i := range m.pages {
-		if err := j.ReadPage(im, uint32(i), page); err != nil {
-			return mem{}, err
-		}
-		m.pages[i] = page[4]
+	pages, err := readPages(j, im, every(len(m.pages)))
+	for i, all := range pages {
+		m.pages[i] = all[0][4]
 	}
-	return m, nil
+	return m, err
 }
 
 // restore brings a deleted session back.

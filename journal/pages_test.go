@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -197,5 +198,75 @@ func TestReadPages_Fails(t *testing.T) {
 	err = j.ReadPages(im, []uint32{900}, func(uint32, []byte) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "has no page 900") {
 		t.Errorf("beyond the end: %v", err)
+	}
+}
+
+// filling is a Storage that is full after so many commits more.
+type filling struct {
+	watched
+	room atomic.Int64
+}
+
+func (f *filling) Commit(b *Batch) error {
+	if f.room.Add(-1) < 0 {
+		return ErrFull
+	}
+	return f.watched.Commit(b)
+}
+
+// TestS3_FullWithinAnImage: a disk that fills while an image of many batches is
+// saved costs the append that carries it. The session stays where it was, at an image
+// that is whole; the same append succeeds when there is room.
+func TestS3_FullWithinAnImage(t *testing.T) {
+	const plenty = 1 << 30
+	before := func(t *testing.T) (*filling, *Journal, *Image, Head) {
+		f := &filling{watched: watched{Storage: newMemory(), maxAhead: 40_000}}
+		f.room.Store(plenty)
+		j := journalOn(t, f)
+		create(t, j, "s", "p", "")
+		base, _, err := manyPages(j, nil, 20, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, err := j.Append(t.Context(), "s", Append{Events: [][]byte{event("1")}, Image: base})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f, j, base, Head{Seq: records[0].Seq, Hash: records[0].Hash}
+	}
+	for n, all := 0, 1; n < all; n++ {
+		f, j, base, head := before(t)
+		im, _, err := manyPages(j, base, 300, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := Append{Head: head, Events: [][]byte{event("2")}, Image: im}
+		f.room.Store(int64(n))
+		if _, err := j.Append(t.Context(), "s", a); !errors.Is(err, ErrFull) {
+			t.Fatalf("with room for %d commits: %v", n, err)
+		}
+		s, err := j.Session("s")
+		if err != nil || s.Head.Seq != head.Seq {
+			t.Fatalf("with room for %d commits: the head is %+v, %v", n, s.Head, err)
+		}
+		if _, err := j.LoadImage(im.Root()); !errors.Is(err, ErrNotFound) {
+			t.Errorf("with room for %d commits: the image is there, %v", n, err)
+		}
+		if err := readAtOnce(j, base.Root()); err != nil {
+			t.Error(err)
+		}
+		f.room.Store(plenty)
+		f.batches = nil
+		if _, err := j.Append(t.Context(), "s", a); err != nil {
+			t.Fatal(err)
+		}
+		if err := readAtOnce(j, im.Root()); err != nil {
+			t.Error(err)
+		}
+		if n == 0 {
+			if all = len(f.batches); all < 5 {
+				t.Errorf("only %d batches: too few to show anything", all)
+			}
+		}
 	}
 }
