@@ -48,6 +48,9 @@ func (w *rewriter) codeSection() {
 	if defined := uint32(len(w.functions)) - w.imported; w.r.err == nil && uint32(n) != defined {
 		w.r.fail(at, "there are %d bodies for %d functions", n, defined)
 	}
+	if w.r.err != nil {
+		return
+	}
 	w.out = appendU32(w.out, uint32(n)+addedFunctions)
 	for i := range n {
 		w.function = int(w.imported) + i

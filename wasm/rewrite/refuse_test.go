@@ -177,6 +177,7 @@ func TestRefusedBytes(t *testing.T) {
 		{"imported memory", head + "\x02\x08\x01\x01e\x01m\x02\x00\x01", `import "e"."m": a cell imports functions only; define the memory in the module`},
 		{"imported global", head + "\x02\x08\x01\x01e\x01g\x03\x7f\x01", "define the global in the module"},
 		{"imported table", head + "\x02\x09\x01\x01e\x01t\x01\x70\x00\x01", "define the table in the module"},
+		{"no functions", head + "\x05\x03\x01\x00\x01\x07\x0a\x01\x06memory\x02\x00\x0a\x04\x01\x02\x00\x0b", "code section, offset 0x1b: there are 1 bodies for 0 functions"},
 		{"no bodies", head + "\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x05\x03\x01\x00\x01\x07\x0a\x01\x06memory\x02\x00", "there are 0 bodies for 1 functions"},
 	} {
 		t.Run(tt.name, func(t *testing.T) { refused(t, []byte(tt.code), tt.want) })
