@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/agentcell/agentcell/harnesses"
 )
 
 // The first Ctrl-C ends the context; the second one leaves.
@@ -219,7 +221,13 @@ func exampleDirectory(t *testing.T, program string) (shell func(line string) *ex
 			"AGENTCTL_DATA="+filepath.Join(dir, "data"), "AGENTCELL_CACHE="+cache)
 		return cmd
 	}
+	echo, err := harnesses.Module("echo")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{
+		// The same code with a custom section is another module.
+		"echo-2.wasm":   string(echo) + "\x00\x05\x04next",
 		"question.txt":  "1 2\n",
 		"questions.txt": "1\n2\n",
 		"answers.jsonl": strings.Repeat(`{"text":"an answer"}`+"\n", 9),

@@ -38,8 +38,8 @@ has gives it, agent_load of the new one takes it (in Go, Save and Load of an sdk
 Where one of them is missing, or fails, the session stays as it is.
 
 --dry-run does all that and changes nothing. While a turn is open it is refused.`,
-		Example: `  agentctl upgrade --session demo --harness ./greeter.wasm --dry-run
-  agentctl upgrade demo --harness ./greeter.wasm`,
+		Example: `  agentctl upgrade --session demo --harness echo-2.wasm --dry-run
+  agentctl upgrade demo --harness echo-2.wasm`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUpgrade(cmd.Context(), a, opts) },
 	}
 	opts.session.add(cmd)
