@@ -32,13 +32,13 @@ func (h *Host) Verify(ctx context.Context, req VerifyRequest) (Verification, err
 			return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
 		}
 	}
-	if v.Images, err = h.checkImages(ctx, r); err != nil {
-		return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
-	}
 	if req.Reexecute && records > 0 {
 		if err := h.reexecute(ctx, r, &v); err != nil {
 			return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
 		}
+	}
+	if v.Images, err = h.checkImages(ctx, r); err != nil {
+		return Verification{}, fmt.Errorf("verify: session %s: %w", req.Session, err)
 	}
 	v.ProviderCalls = h.ProviderCalls() - calls
 	return v, nil
