@@ -27,7 +27,11 @@ BENCH := ./journal ./wasm ./host/... ./cmd/agentctl
 # one of them of 32 bits, and systems whose memory is mapped in other ways, or copied.
 CROSS := linux/arm64 linux/arm darwin/arm64 windows/amd64
 
-.PHONY: all harnesses agentctl demo test race check cross bench soak clean help
+# How many suspended sessions make scale makes; each takes some 60 KB of disk.
+SCALE ?= 100000
+
+
+.PHONY: all harnesses agentctl demo test race check cross bench scale soak clean help
 
 all: agentctl ## build bin/agentctl, with the harnesses bundled
 
@@ -67,6 +71,9 @@ bench: harnesses ## run the benchmarks and write docs/benchmarks.md
 	go test -run='^$$' -bench=. -benchmem -count=3 -timeout=60m $(BENCH) > bin/bench.txt || { cat bin/bench.txt; exit 1; }
 	go run ./docs/internal/bench < bin/bench.txt > docs/benchmarks.md
 	@echo 'docs/benchmarks.md is written; what go test printed is in bin/bench.txt.'
+
+scale: harnesses ## measure 100,000 suspended sessions (SCALE=100000) and 10,000 warm ones: docs/scale.md
+	go run ./cmd/agentbench scale --suspended $(SCALE) --data bin
 
 soak: harnesses ## run the long tests: 10 minutes (SOAK=10m) of random sessions under kill -9, then the others
 	AGENTCELL_SOAK=$(SOAK) go test -count=1 -timeout=0 -v -run='^TestSoak$$' ./host

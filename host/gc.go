@@ -176,6 +176,8 @@ type Usage struct {
 	// Garbage is what Collect would take away, and perhaps more: what imports and
 	// saves left that came to nothing is found by Collect alone.
 	Garbage journal.Amount
+	// All is what all that is stored takes, each thing once, Garbage with it.
+	All journal.Amount
 	// Disk is what the store's files take, zero if there are none.
 	Disk int64
 }
@@ -203,7 +205,7 @@ func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
-	out := Usage{Garbage: u.Garbage}
+	out := Usage{Garbage: u.Garbage, All: u.All}
 	if out.Disk, err = h.journal.DiskBytes(); err != nil {
 		return Usage{}, err
 	}

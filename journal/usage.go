@@ -15,8 +15,8 @@ import (
 type Amount struct {
 	Records, RecordBytes int64
 	Blobs, BlobBytes     int64
-	// PageBytes are those of the rows around pages, too.
-	Images, Pages, PageBytes int64
+	// PageBytes are those of the rows around pages, too, which are TreeBytes of them.
+	Images, Pages, PageBytes, TreeBytes int64
 }
 
 // Bytes is the sum.
@@ -34,6 +34,13 @@ func (a *Amount) times(n int64, b Amount) {
 	a.Images += n * b.Images
 	a.Pages += n * b.Pages
 	a.PageBytes += n * b.PageBytes
+	a.TreeBytes += n * b.TreeBytes
+}
+
+// around is a with the bytes of a row around pages.
+func around(bytes int, a Amount) Amount {
+	a.PageBytes, a.TreeBytes = int64(bytes), int64(bytes)
+	return a
 }
 
 // Keeper is a session or a pin: what it needs is kept.
@@ -59,9 +66,10 @@ type Remains struct {
 type Usage struct {
 	Keepers []*Keeper // sessions by uid, then pins as they were told
 	Deleted []Remains
+	// All is what all of them take together, each thing once, and Garbage with it.
 	// Garbage is what of deleted sessions nobody needs: it goes with the next
 	// Collect.
-	Garbage Amount
+	All, Garbage Amount
 }
 
 // Usage walks all sessions and tells what holds what. It reads each record once, and
@@ -145,6 +153,7 @@ func (w *usageWalk) run() error {
 		}
 	}
 	share := func(it *item) {
+		w.out.All.add(it.amount)
 		switch {
 		case it.held.many:
 		case it.held.one != nil:
@@ -434,7 +443,7 @@ func (w *usageWalk) image(root abi.Digest) error {
 		return err
 	}
 	isNew, err := w.row(kindImage, root, func() (Amount, error) {
-		return Amount{Images: 1, PageBytes: int64(len(key) + len(stored))}, nil
+		return around(len(key)+len(stored), Amount{Images: 1}), nil
 	})
 	if err != nil || !isNew {
 		return err
@@ -476,7 +485,7 @@ func (w *usageWalk) subtree(hash abi.Digest, level int, pages uint32) error {
 		return err
 	}
 	isNew, err := w.row(kindNode, hash, func() (Amount, error) {
-		return Amount{PageBytes: int64(1 + len(hash) + len(hash)*kidCount(level, pages))}, nil
+		return around(1+len(hash)+len(hash)*kidCount(level, pages), Amount{}), nil
 	})
 	if err != nil || !isNew {
 		return err

@@ -77,6 +77,27 @@ func neededBy(t testing.TB, j *Journal, k *Keeper) Amount {
 	return a
 }
 
+// stored counts the rows that the store has, but for blobs.
+func stored(t testing.TB, j *Journal) (a Amount) {
+	t.Helper()
+	view := j.view()
+	defer view.Close()
+	for e, err := range view.Scan(nil, []byte{0xff}, false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e.Key[0] {
+		case kindRecord:
+			a.Records++
+		case kindImage:
+			a.Images++
+		case kindPage:
+			a.Pages++
+		}
+	}
+	return a
+}
+
 // Usage says of each who needs something how much that is, and what goes with it:
 // that is what Collect then takes away.
 func TestUsage(t *testing.T) {
@@ -93,6 +114,14 @@ func TestUsage(t *testing.T) {
 			u := usage(t, j)
 			if u.Garbage != (Amount{}) {
 				t.Errorf("garbage after Collect: %+v", u.Garbage)
+			}
+			all := u.All.counts()
+			all.Blobs = 0 // a large one has several rows
+			if diff := cmp.Diff(stored(t, j), all); diff != "" {
+				t.Errorf("all that is stored (-rows +usage):\n%s", diff)
+			}
+			if tree := u.All.TreeBytes; u.All.Images > 0 && (tree < u.All.Images || tree >= u.All.PageBytes) {
+				t.Errorf("of the rows of %d images and %d pages, %d bytes, %d are around pages", u.All.Images, u.All.Pages, u.All.PageBytes, tree)
 			}
 			sessions := 0
 			for _, k := range u.Keepers {
