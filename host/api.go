@@ -51,6 +51,9 @@ type Session struct {
 	Model       string
 	Config      []byte
 	Labels      map[string]string
+	// Grants are patterns of the names of tools that turns may call; all if there are
+	// none.
+	Grants []string
 	// Limits, Deadline and CallTimeout bound each of its turns; what is zero is the
 	// host's.
 	Limits                abi.Limits
@@ -91,6 +94,9 @@ type CreateRequest struct {
 	Model   string
 	Config  []byte // given to every turn that brings none of its own
 	Labels  map[string]string
+	// Grants name the tools that turns may call, by patterns in which * stands for any
+	// text: all that the host has if there are none.
+	Grants []string
 	// Limits bound each turn; a zero field is the host's, none may be above it.
 	Limits abi.Limits
 	// Deadline and CallTimeout bound the time of each turn that names none of its

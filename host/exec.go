@@ -210,7 +210,10 @@ func (x *execution) begin(ctx context.Context, r row, req ExecRequest) error {
 	if err != nil {
 		return err
 	}
-	grants := h.grants()
+	grants, err := h.grants(ctx, r.meta)
+	if err != nil {
+		return err
+	}
 	count := abi.Int64(len(req.Inputs))
 	desc := x.module.desc
 	start := &abi.Event{
@@ -313,7 +316,7 @@ func (x *execution) reopen(ctx context.Context, r row, abandon bool) error {
 		if err := h.knowsModel(t.start.Event.Cell.Model); err != nil {
 			return fmt.Errorf("open turn at seq %d: %w: recover it where that model is, or abandon it", x.sum.Open, err)
 		}
-		if err := h.hasTools(t.grants); err != nil {
+		if err := h.hasTools(ctx, t.grants); err != nil {
 			return fmt.Errorf("open turn at seq %d: %w: recover it where that tool is, or abandon it", x.sum.Open, err)
 		}
 	}

@@ -96,9 +96,11 @@ type Config struct {
 	Models       map[string]model.Provider
 	Routes       model.Router
 	DefaultModel string
-	// Tools are what a turn may call through the host, by name; each turn is
-	// granted all of them as they are when it opens.
-	Tools map[string]tool.Tool
+	// Tools are what a turn may call through the host, by name, and ToolSources offer
+	// more. Each turn is granted those of its session as they are when it opens; of two
+	// with one name the one that comes first, Tools before all.
+	Tools       map[string]tool.Tool
+	ToolSources []tool.Source
 
 	// Limits bound a turn; the zero value means abi.DefaultLimits.
 	Limits abi.Limits

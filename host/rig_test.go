@@ -166,6 +166,7 @@ type rig struct {
 	turns      int // at once; 0: the default
 	queue      int // for one session; 0: the default
 	tools      map[string]tool.Tool
+	sources    []tool.Source
 	prices     func(string) (host.Price, bool)
 	log        *slog.Logger     // nil: discarded
 	now        func() time.Time // nil: the machine's
@@ -199,7 +200,7 @@ func (r *rig) open() *rig {
 	r.t.Helper()
 	cfg := host.Config{
 		Journal: r.store, Runtimes: r.runtimes, Models: r.models, Routes: r.routes, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
-		Tools: r.tools, Prices: r.prices, Log: r.log, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
+		Tools: r.tools, ToolSources: r.sources, Prices: r.prices, Log: r.log, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
 		Paused: true, Rebuilding: r.rebuilding,
 	}
 	if r.still {

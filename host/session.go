@@ -26,6 +26,7 @@ type meta struct {
 	Model       string            `json:"model,omitempty"`
 	Config      []byte            `json:"config,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
+	Grants      []string          `json:"grants,omitempty"`
 	Limits      abi.Limits        `json:"limits,omitzero"`
 	Deadline    time.Duration     `json:"deadline,omitempty"` // in nanoseconds, like the next
 	CallTimeout time.Duration     `json:"call_timeout,omitempty"`
@@ -116,7 +117,7 @@ func (h *Host) state(r row, running bool) Session {
 		UID: r.UID, Project: r.Project, Name: r.Name,
 		Harness: r.meta.Harness, Module: r.meta.Module, Runtime: r.meta.Runtime,
 		HoldsMemory: r.meta.HoldsMemory, Model: r.meta.Model, Config: r.meta.Config,
-		Labels: r.meta.Labels, Limits: r.meta.Limits,
+		Labels: r.meta.Labels, Grants: r.meta.Grants, Limits: r.meta.Limits,
 		Deadline: r.meta.Deadline, CallTimeout: r.meta.CallTimeout, Retention: r.meta.Retention,
 		Created: r.Created, Updated: r.sum.Updated.Time,
 		Parent: r.Parent, ForkSeq: r.At,
@@ -194,7 +195,7 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 			return Session{}, err
 		}
 	}
-	if err := errors.Join(checkConfig(req.Config), checkLabels(req.Labels), h.checkLimits(req.Limits), checkTimes(req.Deadline, req.CallTimeout), checkRetention(req.Retention), checkBudget(req.Budget), checkBudget(req.TreeBudget)); err != nil {
+	if err := errors.Join(checkConfig(req.Config), checkLabels(req.Labels), checkGrants(req.Grants), h.checkLimits(req.Limits), checkTimes(req.Deadline, req.CallTimeout), checkRetention(req.Retention), checkBudget(req.Budget), checkBudget(req.TreeBudget)); err != nil {
 		return Session{}, err
 	}
 	if req.Model != "" {
@@ -215,7 +216,7 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 	}
 	m := meta{
 		pin: pin{Harness: req.Harness.Name, Module: digest}, Runtime: mod.runtime.Capabilities().Runtime,
-		HoldsMemory: mod.desc.Harness.HoldsMemory(), Model: req.Model, Config: req.Config, Labels: req.Labels, Limits: req.Limits,
+		HoldsMemory: mod.desc.Harness.HoldsMemory(), Model: req.Model, Config: req.Config, Labels: req.Labels, Grants: req.Grants, Limits: req.Limits,
 		Deadline: req.Deadline, CallTimeout: req.CallTimeout, Retention: req.Retention,
 	}
 	if mod.golden != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"time"
 
@@ -54,13 +55,64 @@ func parked(waiting []Waiting, now time.Time) bool {
 	return len(waiting) > 0
 }
 
-// grants are the tools of this host as a turn is granted them, by name.
-func (h *Host) grants() []abi.ToolGrant {
-	var grants []abi.ToolGrant
-	for _, name := range slices.Sorted(maps.Keys(h.cfg.Tools)) {
-		grants = append(grants, h.cfg.Tools[name].Grant())
+// tools are those that this host has now, by name.
+func (h *Host) tools(ctx context.Context) (map[string]tool.Tool, error) {
+	if len(h.cfg.ToolSources) == 0 {
+		return h.cfg.Tools, nil
 	}
-	return grants
+	all := make(map[string]tool.Tool)
+	for _, s := range slices.Backward(h.cfg.ToolSources) {
+		list, err := s.Tools(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("tools: %w", err)
+		}
+		for _, t := range list {
+			if err := t.Check(); err != nil {
+				return nil, err
+			}
+			all[t.Definition.Name] = t
+		}
+	}
+	maps.Copy(all, h.cfg.Tools)
+	return all, nil
+}
+
+// grants are the tools that a turn of the session is granted, by name.
+func (h *Host) grants(ctx context.Context, m meta) ([]abi.ToolGrant, error) {
+	tools, err := h.tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var grants []abi.ToolGrant
+	for _, name := range slices.Sorted(maps.Keys(tools)) {
+		if granted(m.Grants, name) {
+			grants = append(grants, tools[name].Grant())
+		}
+	}
+	return grants, nil
+}
+
+// granted reports whether a tool is among those that patterns name.
+func granted(patterns []string, name string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
+		match, err := path.Match(p, name) // the names of tools have no slash
+		return match && err == nil
+	})
+}
+
+// maxGrants bounds the patterns of a session's tools.
+const maxGrants = 64
+
+func checkGrants(patterns []string) error {
+	if len(patterns) > maxGrants {
+		return fmt.Errorf("%w: %d patterns of tools: a session takes at most %d", ErrInvalid, len(patterns), maxGrants)
+	}
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" || len(p) > maxLabelBytes {
+			return fmt.Errorf("%w: tools %.40q: want a name, or a pattern such as files.*", ErrInvalid, p)
+		}
+	}
+	return nil
 }
 
 // grantList is the blob that EXECUTION_START names.
@@ -108,9 +160,16 @@ func byName(grants []abi.ToolGrant) map[string]abi.ToolGrant {
 
 // hasTools refuses a turn whose tools this host does not have: it must not record
 // that as their failure.
-func (h *Host) hasTools(grants []abi.ToolGrant) error {
+func (h *Host) hasTools(ctx context.Context, grants []abi.ToolGrant) error {
+	if len(grants) == 0 {
+		return nil
+	}
+	tools, err := h.tools(ctx)
+	if err != nil {
+		return err
+	}
 	for _, g := range grants {
-		if _, ok := h.cfg.Tools[g.Name]; !ok {
+		if _, ok := tools[g.Name]; !ok {
 			return fmt.Errorf("tool %q: %w on this host", g.Name, ErrNotFound)
 		}
 	}
@@ -144,11 +203,15 @@ func (x *execution) callTool(ctx context.Context, call abi.ToolCall, limit time.
 	failed := func(format string, args ...any) (turn.ToolOutcome, int) {
 		return turn.ToolOutcome{Err: fmt.Errorf(format, args...)}, 0
 	}
-	t, ok := x.host.cfg.Tools[call.Tool]
-	if !ok {
-		return failed("tool %q: %w on this host", call.Tool, ErrNotFound)
-	}
 	result, err := within(ctx, limit, fmt.Sprintf("tool %q", call.Tool), func(ctx context.Context) (abi.ToolResult, error) {
+		tools, err := x.host.tools(ctx)
+		if err != nil {
+			return abi.ToolResult{}, err
+		}
+		t, ok := tools[call.Tool]
+		if !ok {
+			return abi.ToolResult{}, fmt.Errorf("tool %q: %w on this host", call.Tool, ErrNotFound)
+		}
 		return t.Executor.Call(ctx, tool.Call{Session: x.uid, Execution: x.spec.Execution, ToolCall: call})
 	})
 	if err != nil {

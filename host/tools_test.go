@@ -380,3 +380,81 @@ func TestToolsElsewhereAndHanging(t *testing.T) {
 		t.Errorf("verified %+v", v)
 	}
 }
+
+// source offers tools, or fails.
+type source struct {
+	mu    sync.Mutex
+	tools []tool.Tool
+	err   error
+}
+
+func (s *source) Tools(context.Context) ([]tool.Tool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tools, s.err
+}
+
+func (s *source) set(tools []tool.Tool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tools, s.err = tools, err
+}
+
+// TestToolSources: what a source has when a turn opens is what the turn has, and a
+// session is granted some of it.
+func TestToolSources(t *testing.T) {
+	r, b := newRig(t), new(toolbox)
+	box := b.tools()
+	named := func(name string) tool.Tool {
+		x := box["read"]
+		x.Definition.Name = name
+		return x
+	}
+	s := &source{tools: []tool.Tool{named("files.read"), named("files.write"), named("web.get"), named("write")}}
+	r.tools, r.sources = map[string]tool.Tool{"write": box["write"]}, []tool.Source{s}
+	r.open()
+	create := func(grants ...string) abi.SessionID {
+		t.Helper()
+		made, err := r.Create(t.Context(), host.CreateRequest{Harness: harness(t, "steps"), Grants: grants})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.UID
+	}
+	all, files := create(), create("files.*", "none.such")
+	if got := r.exec(all, "tools a:files.read b:web.get c:write"); got[0] != "a="+big+" b="+big+" c="+big {
+		t.Errorf("put out %q", got)
+	}
+	r.exec(files, "tools a:files.read b:files.write")
+	e, err := r.Exec(t.Context(), host.ExecRequest{Session: files, Inputs: say("tools a:web.get")})
+	if err != nil || e.State != abi.StateFailed || !strings.Contains(e.Err.Description, "not granted") {
+		t.Errorf("what is not granted: %+v, %v", e, err)
+	}
+	// A tool that goes away while it is granted fails its call, and no proof needs it.
+	r.tools["write"] = tool.Tool{
+		Definition: abi.ToolDefinition{Name: "write"},
+		Executor: executorFunc(func(context.Context, tool.Call) (abi.ToolResult, error) {
+			s.set(nil, nil)
+			return abi.ToolResult{}, nil
+		}),
+	}
+	r.open()
+	if got := r.exec(all, "tools a:write; tools b:web.get"); !strings.Contains(got[1], `tool "web.get": not found on this host`) {
+		t.Errorf("put out %q", got)
+	}
+	s.set(nil, errors.New("the server is gone"))
+	if _, err := r.Exec(t.Context(), host.ExecRequest{Session: all, Inputs: say("count")}); err == nil || !strings.Contains(err.Error(), "the server is gone") {
+		t.Errorf("a source that fails: %v", err)
+	}
+	r.verify(all)
+	r.verify(files)
+	s.set([]tool.Tool{{Definition: abi.ToolDefinition{Name: "a b"}}}, nil)
+	if _, err := r.Exec(t.Context(), host.ExecRequest{Session: all, Inputs: say("count")}); !errors.Is(err, tool.ErrTool) {
+		t.Errorf("a source that offers what is none: %v", err)
+	}
+	for _, bad := range []string{"", "[", strings.Repeat("x", 300)} {
+		if _, err := r.Create(t.Context(), host.CreateRequest{Harness: harness(t, "steps"), Grants: []string{bad}}); !errors.Is(err, host.ErrInvalid) {
+			t.Errorf("grant %.10q: %v", bad, err)
+		}
+	}
+}

@@ -71,7 +71,7 @@ are as for exec.`,
 }
 
 func (o *chatOptions) check() error {
-	for _, flag := range []string{"name", "harness", "label", "limit", "retain", "budget", "tree-budget"} {
+	for _, flag := range []string{"name", "harness", "label", "limit", "retain", "grant", "budget", "tree-budget"} {
 		if o.session != "" && o.given(flag) {
 			return usagef("--%s is for a new session; leave it or the session out", flag)
 		}

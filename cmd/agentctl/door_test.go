@@ -295,7 +295,7 @@ func TestAnswersSurvive(t *testing.T) {
 	digest := abi.DigestOf([]byte("x"))
 	s := host.Session{
 		UID: "sess-1", Project: "p", Name: "n", Harness: "h", Module: digest, Runtime: "r", HoldsMemory: true,
-		Model: "m", Config: []byte(`{"a":1}`), Labels: map[string]string{"k": "v"}, Limits: abi.DefaultLimits(),
+		Model: "m", Config: []byte(`{"a":1}`), Labels: map[string]string{"k": "v"}, Grants: []string{"files.*"}, Limits: abi.DefaultLimits(),
 		Deadline: time.Second, CallTimeout: time.Minute, Retention: host.Retention{Last: 1, Every: 2},
 		Created: at.Time, Updated: at.Time, Parent: "sess-0", ForkSeq: 1 << 60,
 		State: host.ExecAwaiting, Compute: host.ComputeCold, Suspended: true, Reason: abi.ReasonCanceled,

@@ -103,6 +103,8 @@ func (o *execOptions) check() error {
 		return usagef("a session keeps the harness it was made with; leave --harness or --session out")
 	case o.session != "" && (given("label") || given("limit")):
 		return usagef("a session keeps the labels and limits it was made with; leave --label and --limit or --session out")
+	case o.session != "" && given("grant"):
+		return usagef("a session keeps the tools it was granted; leave --grant or --session out")
 	case o.session != "" && given("retain"):
 		return usagef("a session keeps the images it was made to keep; leave --retain or --session out")
 	case o.session != "" && (given("budget") || given("tree-budget")):

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,6 +83,7 @@ func sessionFacts(s host.Session) []fact {
 		{"name", s.Name},
 		{"project", s.Project},
 		{"labels", labelsText(s.Labels)},
+		{"tools", strings.Join(s.Grants, ", ")},
 		{"state", state},
 		{"compute", computeText(s)},
 		{"execution", string(s.Execution)},

@@ -57,6 +57,7 @@ type sessionJSON struct {
 	Project   string            `json:"project"`
 	Name      string            `json:"name,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	Grants    []string          `json:"grants,omitempty"`
 	State     host.ExecState    `json:"state"`
 	Reason    abi.EndReason     `json:"reason,omitempty"`
 	Compute   host.ComputeState `json:"compute"`
@@ -86,7 +87,7 @@ type sessionJSON struct {
 func newSessionJSON(s host.Session) sessionJSON {
 	out := sessionJSON{
 		Session: s.UID, Seq: int64(s.Head.Seq), Time: abi.NewTime(s.Updated),
-		Project: s.Project, Name: s.Name, Labels: s.Labels,
+		Project: s.Project, Name: s.Name, Labels: s.Labels, Grants: s.Grants,
 		State: s.State, Reason: s.Reason, Compute: s.Compute, Suspended: s.Suspended, Execution: s.Execution,
 		Harness: s.Harness, Module: s.Module, Runtime: s.Runtime, Memory: s.HoldsMemory,
 		Model: s.Model, Config: s.Config, Limits: limitsJSON(s.Limits),

@@ -20,6 +20,7 @@ type newSessionFlags struct {
 	model   string
 	config  string
 	labels  map[string]string
+	grants  []string
 	limits  abi.Limits
 	retain  host.Retention
 	budget  host.Amounts
@@ -35,6 +36,7 @@ func (n *newSessionFlags) add(cmd *cobra.Command) {
 	f.Var(text(&n.model, ""), "model", "model `M` for calls that name none (default: the session's, or echo)")
 	f.Var(text(&n.config, ""), "config", "the harness's config: `JSON` or @file")
 	f.Var(labelsFlag{labels: &n.labels}, "label", "label `KEY=VALUE` of a new session; may be given several times")
+	f.StringSliceVar(&n.grants, "grant", nil, "tools that the new session may call: `NAMES`, or patterns such as files.* (default: all)")
 	f.Var(limitsFlag{&n.limits}, "limit", "bound `NAME=VALUE` of the new session's turns: "+strings.Join(limitNames(), ", "))
 	f.Var(retainFlag{&n.retain}, "retain", "images of past turns that the new session keeps: all, or `LIST` such as last=8,every=16 (the default)")
 	// It fails for a flag that is not there.
@@ -51,7 +53,7 @@ func (n *newSessionFlags) addFrom(cmd *cobra.Command) {
 // check refuses what a session from a snapshot does not take: it keeps that of the
 // one that was saved.
 func (n *newSessionFlags) check(given func(flag string) bool, more ...string) error {
-	for _, flag := range append([]string{"harness", "limit", "retain", "budget", "tree-budget"}, more...) {
+	for _, flag := range append([]string{"harness", "limit", "retain", "grant", "budget", "tree-budget"}, more...) {
 		if n.from != "" && given(flag) {
 			return usagef("a session from a snapshot keeps the %s it was saved with; leave --%s or --from-snapshot out", flag, flag)
 		}
@@ -98,7 +100,7 @@ func (n *newSessionFlags) request(ctx context.Context, a *app) (host.CreateReque
 	}
 	return host.CreateRequest{
 		Project: a.project, Name: n.name, Harness: harness, Model: n.model, Config: config,
-		Labels: n.labels, Limits: n.limits, Retention: n.retain, Budget: n.budget, TreeBudget: n.tree,
+		Labels: n.labels, Grants: n.grants, Limits: n.limits, Retention: n.retain, Budget: n.budget, TreeBudget: n.tree,
 		Deadline: n.deadline, CallTimeout: n.callTimeout,
 	}, nil
 }

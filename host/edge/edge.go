@@ -51,8 +51,9 @@ type Options struct {
 	// DefaultModel serves turns that name none; empty means that of the configuration,
 	// or else EchoModel.
 	DefaultModel string
-	// Tools are what turns may call, by name.
-	Tools map[string]tool.Tool
+	// Tools are what turns may call, by name; ToolSources offer more.
+	Tools       map[string]tool.Tool
+	ToolSources []tool.Source
 	// CacheDir keeps compiled modules from one process to the next; empty, or
 	// where nothing can be kept, keeps none. Whoever can write there runs code in this process.
 	CacheDir string
@@ -164,7 +165,7 @@ func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error)
 	rt := runtime.New(engine)
 	h, err := host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
-		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, Prices: prices, Log: o.Log, Now: o.Now,
+		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: o.ToolSources, Prices: prices, Log: o.Log, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
 		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
 		AutoCollect: !o.ManualCollect, Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,

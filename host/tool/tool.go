@@ -78,15 +78,26 @@ func (t Tool) Grant() abi.ToolGrant {
 	return g
 }
 
-// maxName is the longest name of a tool that every provider takes.
-const maxName = 64
+// Source offers tools that come and go, such as those of a server. It is safe for
+// concurrent use.
+type Source interface {
+	// Tools lists the tools that there are now, each name once. It is asked when a turn
+	// opens, whose tools are then fixed, and again for each call, so it is quick when
+	// nothing has changed. An error refuses the turn, or is the result of the call: a
+	// source that rather goes without some tools leaves them out.
+	Tools(ctx context.Context) ([]Tool, error)
+}
 
-// Check reports with ErrTool why a host cannot offer t. A name is 1 to 64
-// characters of a to z, A to Z, 0 to 9, '_' and '-'.
+// maxName is the longest name of a tool.
+const maxName = 128
+
+// Check reports with ErrTool why a host cannot offer t. A name is 1 to 128
+// characters of a to z, A to Z, 0 to 9, '_', '-' and '.': what an API of models does not
+// take, its provider writes in another way.
 func (t Tool) Check() error {
 	g := t.Grant()
 	if !validName(g.Name) {
-		return fmt.Errorf("%w: its name is %.80q; want 1 to %d of a-z, A-Z, 0-9, _ and -", ErrTool, g.Name, maxName)
+		return fmt.Errorf("%w: its name is %.80q; want 1 to %d of a-z, A-Z, 0-9, _, - and .", ErrTool, g.Name, maxName)
 	}
 	switch g.Mediation {
 	case abi.MediationControllerMediated, abi.MediationRequiresApproval:
@@ -110,6 +121,6 @@ func (t Tool) Check() error {
 }
 
 func validName(s string) bool {
-	const chars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+	const chars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 	return s != "" && len(s) <= maxName && strings.Trim(s, chars) == ""
 }

@@ -54,8 +54,8 @@ func TestTool_Check(t *testing.T) {
 			x.Definition.InputSchema = json.RawMessage(" {\"type\":\"object\"}\n")
 			x.Mediation, x.OnCrash = abi.MediationRequiresApproval, abi.OnCrashRetry
 		}, ""},
-		{"the longest name", func(x *tool.Tool) { x.Definition.Name = strings.Repeat("aZ0_-b7x", 8) }, ""},
-		{"a name too long", func(x *tool.Tool) { x.Definition.Name = strings.Repeat("a", 65) }, "its name is"},
+		{"the longest name", func(x *tool.Tool) { x.Definition.Name = strings.Repeat("aZ0_-b7.", 16) }, ""},
+		{"a name too long", func(x *tool.Tool) { x.Definition.Name = strings.Repeat("a", 129) }, "its name is"},
 		{"no name", func(x *tool.Tool) { x.Definition.Name = "" }, "its name is"},
 		{"a space within", func(x *tool.Tool) { x.Definition.Name = "read file" }, "its name is"},
 		{"a letter that is not ASCII", func(x *tool.Tool) { x.Definition.Name = "lösche" }, "its name is"},
