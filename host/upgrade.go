@@ -339,11 +339,15 @@ func (m *module) immovable() error {
 	return fmt.Errorf("%w: runtime %q carries no state over", ErrNotPortable, m.runtime.Capabilities().Runtime)
 }
 
-// cannot is the error for a harness that has failed in its part.
+// cannot is the error for a harness that has failed in its part; or for this host,
+// if it could not let it come to its end.
 func (m *module) cannot(what string, out runtimes.Outcome) error {
 	why := string(out.Reason)
 	if out.Err != nil {
 		why += ": " + out.Err.Description
+	}
+	if out.Reason.Class() == abi.ClassExternal {
+		return fmt.Errorf("harness %q: this host cannot run %s to its end (%s)", m.code.Name, what, why)
 	}
 	return fmt.Errorf("%w: harness %q: %s failed (%s)", ErrNotPortable, m.code.Name, what, why)
 }

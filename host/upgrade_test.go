@@ -14,6 +14,8 @@ import (
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/journal/portable"
 	"github.com/agentcell/agentcell/runtimes"
+	"github.com/agentcell/agentcell/runtimes/inproc"
+	"github.com/agentcell/agentcell/sdk"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -549,5 +551,28 @@ func TestI8_ForgedUpgrade(t *testing.T) {
 				t.Errorf("import: %v", err)
 			}
 		})
+	}
+}
+
+// A runtime that cannot run a turn again shows nothing of a new module first, and
+// upgrades all the same: what holds no memory has nothing to lose.
+func TestUpgradeNatively(t *testing.T) {
+	r := newRig(t)
+	r.runtimes = []runtimes.Runtime{inproc.New(map[string]func() sdk.Harness{
+		"one": func() sdk.Harness { return native{} }, "two": func() sdk.Harness { return native{} },
+	})}
+	r.open()
+	s := r.createFrom(host.Harness{Name: "one", Code: []byte("one")})
+	r.exec(s.UID, "go")
+	if up := r.upgrade(s.UID, host.Harness{Name: "two", Code: []byte("two")}); up.Turns != 0 || up.Divergence != nil {
+		t.Errorf("upgraded %+v", up)
+	}
+	r.exec(s.UID, "go")
+	if v := r.verify(s.UID); v.ChainOnly != 2 || v.Upgrades != 1 {
+		t.Errorf("verified %+v", v)
+	}
+	_, err := r.Upgrade(t.Context(), host.UpgradeRequest{Session: s.UID, Harness: host.Harness{Name: "three", Code: []byte("three")}})
+	if !errors.Is(err, runtimes.ErrModule) {
+		t.Errorf("a harness that is not there: %v", err)
 	}
 }

@@ -43,6 +43,13 @@
 //     before the module's golden image is taken, so every session and every
 //     fork has the same ones. Turn.Rand differs in each turn and each fork (M6).
 //
+// # Another build
+//
+// A session stays with the module it was made with, until agentctl upgrade gives it
+// another. A harness without memory needs nothing for that; one that holds memory
+// hands it over by being Portable, which it must have been before anybody wants to
+// leave it.
+//
 // # Running natively
 //
 // RunTurn runs a turn of a harness in any Go program, over a Transport. The
