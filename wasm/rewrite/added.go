@@ -5,6 +5,7 @@ const (
 	typeCheck  = iota // (i32) -> ()
 	typeGrow          // (i32) -> (i32)
 	typeBulk          // (i32, i32, i32) -> ()
+	typeShort         // (i32, i32) -> ()
 	addedTypes = iota
 )
 

@@ -506,6 +506,25 @@ func (w *rewriter) callAdded(at int, f uint32) {
 	w.copied = w.r.pos
 }
 
+// bulk replaces a fill or copy by the call of a function. One so short that it
+// costs nothing stays where it is, unless the fuel is gone: then the function calls
+// the check.
+func (w *rewriter) bulk(at int, f uint32, instruction ...byte) {
+	w.copyTo(at)
+	n := w.temp(typeI32)
+	o := appendU32(append(w.out, opLocalTee), n)
+	o = append(appendS64(append(o, opI32Const), 1<<bytesPerFuelShift), opI32LtU)
+	o = appendU32(append(o, opGlobalGet), w.globalIndex(globalFuel))
+	o = append(o, opI64Const, 0, opI64GeS, opI32And)
+	o = appendS64(append(o, opIf), int64(w.added(typeShort)))
+	o = appendU32(append(o, opLocalGet), n)
+	o = append(append(o, instruction...), opElse)
+	o = appendU32(append(o, opLocalGet), n)
+	o = appendU32(append(o, opCall), w.functionAdded(f))
+	w.out = append(o, opEnd)
+	w.copied = w.r.pos
+}
+
 // misc handles the instructions that begin with opMisc.
 func (w *rewriter) misc(at int) {
 	r := &w.r
@@ -522,10 +541,10 @@ func (w *rewriter) misc(at int) {
 	case op == miscMemoryCopy:
 		w.memoryIndex(at)
 		w.memoryIndex(at)
-		w.callAdded(at, functionCopy)
+		w.bulk(at, functionCopy, opMisc, miscMemoryCopy, 0, 0)
 	case op == miscMemoryFill:
 		w.memoryIndex(at)
-		w.callAdded(at, functionFill)
+		w.bulk(at, functionFill, opMisc, miscMemoryFill, 0)
 	case op == miscTableSize:
 		r.u32()
 	case mutating(op) != "":

@@ -156,18 +156,27 @@ func TestS2_OutOfFuel(t *testing.T) {
 // at their entry.
 func TestS2_Unchecked(t *testing.T) {
 	nops := func(n int) wasmtest.Module { return function("", "", repeat("nop ", n-1)) }
-	caller := function("", "", "call $short")
-	caller.Funcs = append(caller.Funcs, wasmtest.Func{Name: "short"})
+	calling := func(then string) wasmtest.Module {
+		m := function("", "", "call $short "+then)
+		m.Funcs = append(m.Funcs, wasmtest.Func{Name: "short"})
+		return m
+	}
+	const bytes = "i32.const 0 i32.const 1 i32.const 8 "
 	for _, tt := range []struct {
-		name string
-		m    wasmtest.Module
-		fuel int64
-		err  string
+		name   string
+		m      wasmtest.Module
+		budget uint64
+		fuel   int64
+		err    string
 	}{
-		{"short", nops(16), 1, ""},
-		{"long", nops(17), 1, errFuel.Error()},
-		{"caller", caller, 1, errFuel.Error()},
-		{"loop", function("", "", "loop end"), 1 + 1, errFuel.Error()},
+		{"short", nops(16), 0, 1, ""},
+		{"long", nops(17), 0, 1, errFuel.Error()},
+		{"caller", calling(""), 0, 1, errFuel.Error()},
+		{"loop", function("", "", "loop end"), 0, 1 + 1, errFuel.Error()},
+		// What costs nothing checks all the same.
+		{"a call", calling(""), 1, 2, ""},
+		{"a call and a copy", calling(bytes + "memory.copy loop end"), 1, 2, errFuel.Error()},
+		{"a call and a fill", calling(bytes + "memory.fill loop end"), 1, 2, errFuel.Error()},
 	} {
 		for _, e := range newEngines(t) {
 			g, err := e.instantiate(mustRewrite(t, tt.m.Bytes()).Code)
@@ -175,7 +184,7 @@ func TestS2_Unchecked(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer g.close()
-			g.budget = 0
+			g.budget = tt.budget
 			if got := g.call("run"); got.Fuel != tt.fuel || got.Err != tt.err {
 				t.Errorf("%s: %s: %+v", tt.name, e.name, got)
 			}

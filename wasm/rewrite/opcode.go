@@ -43,6 +43,7 @@ const (
 	opF32Const     = 0x43
 	opF64Const     = 0x44
 	opI32LtS       = 0x48
+	opI32LtU       = 0x49
 	opI32GtU       = 0x4b
 	opI32LeU       = 0x4d
 	opI64LtS       = 0x53
@@ -52,6 +53,7 @@ const (
 	opF64Eq        = 0x61
 	opI32Add       = 0x6a
 	opI32Sub       = 0x6b
+	opI32And       = 0x71
 	opI32Or        = 0x72
 	opI64Add       = 0x7c
 	opI64Sub       = 0x7d

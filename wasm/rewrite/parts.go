@@ -68,7 +68,8 @@ func (w *rewriter) writeTypes() {
 		w.out = append(w.out,
 			0x60, 1, typeI32, 0, // typeCheck
 			0x60, 1, typeI32, 1, typeI32, // typeGrow
-			0x60, 3, typeI32, typeI32, typeI32, 0) // typeBulk
+			0x60, 3, typeI32, typeI32, typeI32, 0, // typeBulk
+			0x60, 2, typeI32, typeI32, 0) // typeShort
 		w.blockType = make(map[uint32]uint32, len(blocks))
 		for i, t := range blocks {
 			w.blockType[t] = n + addedTypes + uint32(i)

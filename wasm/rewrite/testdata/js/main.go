@@ -7,11 +7,11 @@ import "github.com/dop251/goja"
 const program = `
 function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2) }
 var text = ""
-for (var i = 0; i < 300; i++) text += String.fromCharCode(97 + i % 26)
+for (var i = 0; i < 100; i++) text += String.fromCharCode(97 + i % 26)
 var list = []
-for (var i = 0; i < 50; i++) list.push({id: i, name: text.slice(i, i + 5), tags: [i, i * 2]})
+for (var i = 0; i < 20; i++) list.push({id: i, name: text.slice(i, i + 5), tags: [i, i * 2]})
 var back = JSON.parse(JSON.stringify(list))
-fib(12) + back.length + text.length
+fib(8) + back.length + text.length
 `
 
 var vm = goja.New()
