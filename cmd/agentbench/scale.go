@@ -21,9 +21,9 @@ import (
 
 // scaleOptions are the flags of agentbench scale.
 type scaleOptions struct {
-	suspended, warm, parallel int
-	million, json, keep       bool
-	harness, data             string
+	suspended, warm, parallel  int
+	million, json, bench, keep bool
+	harness, data              string
 	// settle is how long idle cells are waited for to be given back.
 	settle time.Duration
 }
@@ -51,6 +51,7 @@ func scale(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.StringVar(&o.data, "data", "", "keep the store in a new directory in `DIR` (default: that of temporary files)")
 	flags.BoolVar(&o.keep, "keep", false, "leave the directory there")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
+	flags.BoolVar(&o.bench, "bench", false, "print lines such as go test's")
 	flags.DurationVar(&o.settle, "settle", 15*time.Second, "wait so long for idle cells to go before memory is measured")
 	flags.Usage = func() {
 		fmt.Fprint(progress, scaleUsage)
@@ -76,6 +77,9 @@ func scale(ctx context.Context, args []string, out, progress io.Writer) error {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
 		return e.Encode(report)
+	}
+	if o.bench {
+		return report.benchmark(out)
 	}
 	return report.print(out)
 }

@@ -55,6 +55,15 @@ func TestScale(t *testing.T) {
 	if len(r.Suspended) != 1 {
 		t.Error("extrapolated from one point")
 	}
+	var lines bytes.Buffer
+	if err := r.benchmark(&lines); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"pkg: github.com/agentcell/agentcell/cmd/agentbench\n", "\nBenchmarkSuspended/sessions=50 1 ", "\nBenchmarkWarm/sessions=20 1 "} {
+		if !strings.Contains(lines.String(), want) {
+			t.Errorf("%q is not among\n%s", want, lines.String())
+		}
+	}
 	var text bytes.Buffer
 	if err := r.print(&text); err != nil {
 		t.Fatal(err)

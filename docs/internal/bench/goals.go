@@ -48,7 +48,7 @@ func (g goal) judge(results []*result) verdict {
 	return said
 }
 
-// goals are those of the sealed turn, in order.
+// goals are all that there are, in order.
 var goals = []goal{
 	{
 		id: "F1", what: "synced commits that a turn with one external effect waits for",
@@ -111,6 +111,26 @@ var goals = []goal{
 		figure: metric{"host/edge.Snapshot/MB=100/dirty=2000", "p50-µs"}, atMost: 10900,
 	},
 	{
+		id: "F8", what: "interruption alone, on the tightest loop",
+		goal: "≤ 15 %", elsewhere: "wazero, closed on its context: 100–3,000 %",
+		figure: metric{"wasm/rewrite.Ways/loop=count", "flag-%"}, atMost: 15,
+	},
+	{
+		id: "F8", what: "with fuel counted, on the tightest loop",
+		goal: "≤ 40 %", elsewhere: "–",
+		figure: metric{"wasm/rewrite.Ways/loop=count", "fuel-%"}, atMost: 40,
+	},
+	{
+		id: "F8", what: "with fuel counted, a turn of a Go harness",
+		goal: "≤ 20 %", elsewhere: "–",
+		figure: metric{"wasm/rewrite.Ways/turn=counter", "fuel-%"}, atMost: 20,
+	},
+	{
+		id: "F8", what: "a guest that fills 256 MiB with one instruction ends after",
+		goal: "≤ 50 ms", elsewhere: "wazero: when it is filled",
+		figure: metric{"wasm/rewrite.Interrupt", "fuel-ms"}, atMost: 50,
+	},
+	{
 		id: "F9", what: "verify an exported chain, one core, 256 B records",
 		goal: "≥ 1 M records/s", elsewhere: "raw SHA-256 chain: 1.5–4.7 M/s",
 		figure: metric{"journal.Verify/export", "records/s"}, atLeast: 1e6,
@@ -119,6 +139,36 @@ var goals = []goal{
 		id: "F9", what: "verify a chain in the store, one core",
 		goal: "≥ 0.5 M records/s", elsewhere: "agentsessions: 40 k/s",
 		figure: metric{"journal.Verify/store", "records/s"}, atLeast: 0.5e6,
+	},
+	{
+		id: "F10", what: "run small turns of a harness with memory again, one core",
+		goal: "≥ 5,000 turns/s", elsewhere: "agentsessions, native and unsandboxed: 28 k turns/s",
+		figure: metric{"host/edge.Reexecute/counter", "turns/s"}, atLeast: 5000,
+	},
+	{
+		id: "F10", what: "the same of a harness without",
+		goal: "≥ 5,000 turns/s", elsewhere: "–",
+		figure: metric{"host/edge.Reexecute/echo", "turns/s"}, atLeast: 5000,
+	},
+	{
+		id: "F11", what: "a suspended session of 10,000, forked and run once, beyond its records and pages (`make scale`: of 100,000)",
+		goal: "≤ 8 KiB", elsewhere: "–",
+		figure: metric{"cmd/agentbench.Suspended/sessions=10000", "beyond-KiB/session"}, atMost: 8,
+	},
+	{
+		id: "F11", what: "a page of 50 listed among them",
+		goal: "≤ 5 ms", elsewhere: "–",
+		figure: metric{"cmd/agentbench.Suspended/sessions=10000", "list-ns"}, atMost: 5e6,
+	},
+	{
+		id: "F11", what: "a turn of one of them",
+		goal: "≤ 5 ms", elsewhere: "–",
+		figure: metric{"cmd/agentbench.Suspended/sessions=10000", "resume-ns"}, atMost: 5e6,
+	},
+	{
+		id: "F12", what: "private memory of a warm session of 2,000, Go harness, after a turn",
+		goal: "≤ 160 KB", elsewhere: "Faasm: 90 KB",
+		figure: metric{"cmd/agentbench.Warm/sessions=2000", "private-KB/session"}, atMost: 160,
 	},
 	{
 		id: "F13", what: "`agentctl exec` as a process, warm caches",
@@ -154,5 +204,20 @@ var goals = []goal{
 		id: "F14", what: "a turn after 100,000 records, against one after 10",
 		goal: "flat: ≤ 1.25 ×", elsewhere: "agentsessions: 8.7 ms after 100 turns, 178 ms after 5,000",
 		figure: metric{"host/edge.History/records=100000", "ns/op"}, reference: metric{"host/edge.History/records=10", "ns/op"}, atMost: 1.25,
+	},
+	{
+		id: "F15", what: "memory of an idle host with 129 sessions",
+		goal: "≤ 60 MB", elsewhere: "–",
+		figure: metric{"cmd/agentctl.Idle", "RSS-MB"}, atMost: 60,
+	},
+	{
+		id: "F15", what: "what it takes of a processor",
+		goal: "nothing: ≤ 1 ms in a second", elsewhere: "–",
+		figure: metric{"cmd/agentctl.Idle", "CPU-ms/s"}, atMost: 1,
+	},
+	{
+		id: "F15", what: "the static program, without the harnesses in it",
+		goal: "≤ 20 MB", elsewhere: "–",
+		figure: metric{"cmd/agentctl.Idle", "program-MB"}, atMost: 20,
 	},
 }
