@@ -59,8 +59,10 @@ type Upgrade struct {
 //
 // It is ErrBusy while a turn runs, ErrOpenTurn while one is open, parked or not,
 // and ErrConflict for a session that has never run. What cannot be loaded or placed is
-// refused as by Create, but that the runtime stays the same. After any error the
-// session is as it was. A session that was suspended is awake then.
+// refused as by Create, but that the runtime stays the same. After any error but
+// journal.ErrPoisoned, which leaves open what was written, the session is as it was. The
+// same request may be made again: one that runs the module already is left alone. A
+// session that was suspended is awake then.
 func (h *Host) Upgrade(ctx context.Context, req UpgradeRequest) (Upgrade, error) {
 	up, err := h.upgrade(ctx, req)
 	if err != nil {
