@@ -48,12 +48,16 @@ agentctl: harnesses
 demo: agentctl ## build everything and run the main job in a scratch directory
 	@docs/demo.sh $(AGENTCTL)
 
-# Packages are tested side by side, so each harness is compiled before.
+# Packages are tested side by side, so each harness is compiled before. The engine and
+# what shows that a turn can be interrupted are tested once more with memories that are
+# copied, as on Windows; with AGENTCELL_TEST_MEMORY=file they are as on a Mac.
 test: agentctl ## run all tests, then those of packages with goroutines under the race detector
 	@for module in $(HARNESSES); do \
 		AGENTCELL_CACHE=$(AGENTCELL_TEST_CACHE) $(AGENTCTL) --data bin/test-data --quiet harness inspect $$module >/dev/null || exit 1; \
 	done
 	go test ./...
+	AGENTCELL_TEST_MEMORY=copy go test ./wasm ./runtimes/wasm
+	AGENTCELL_TEST_MEMORY=copy go test -run='^TestEquivalence_InterruptedAnywhere$$' ./host
 	$(MAKE) --no-print-directory race
 
 race: harnesses
