@@ -271,7 +271,7 @@ func (r *imageRun) write(t *rapid.T) {
 func (r *imageRun) resize(t *rapid.T) {
 	base := r.pick(t)
 	n := rapid.OneOf(
-		rapid.SampledFrom([]int{0, 1, 15, 16, 17, 255, 256, 257, 300}),
+		rapid.SampledFrom([]int{0, 1, 15, 16, 17, 255, 256, 257, 300, 600}),
 		rapid.IntRange(0, 40),
 	).Draw(t, "pages")
 	m := mem{pages: make([]byte, n), globals: base.m.globals, clock: base.m.clock}

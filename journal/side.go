@@ -1,14 +1,14 @@
 package journal
 
 import (
-	"errors"
+	"cmp"
 	"runtime"
 	"sync"
 	"sync/atomic"
 )
 
-// sideBySide calls f for stretches of n things, of chunk each, on all processors. The
-// first error keeps stretches from being begun.
+// sideBySide calls f for stretches of n things, of chunk each, on all processors. An
+// error keeps further ones from being begun, and is returned.
 func sideBySide(n, chunk int, f func(low, high int) error) error {
 	workers := min(runtime.GOMAXPROCS(0), (n+chunk-1)/chunk)
 	if workers <= 1 {
@@ -35,5 +35,5 @@ func sideBySide(n, chunk int, f func(low, high int) error) error {
 	}
 	work(0)
 	others.Wait()
-	return errors.Join(failed...)
+	return cmp.Or(failed...)
 }

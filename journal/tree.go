@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -407,14 +408,31 @@ func diff(pages []uint32, a, b *tree, an, bn *pageNode, level int, first uint32)
 	if err != nil {
 		return nil, err
 	}
-	for i := range kidCount(level, covered(b.pages, level, first)) {
-		pages, err = diff(pages, a, b, aKids[i], bKids[i], level-1, first+uint32(i)*span(level-1))
-		if err != nil {
+	kids := kidCount(level, covered(b.pages, level, first))
+	below := func(pages []uint32, i int) ([]uint32, error) {
+		return diff(pages, a, b, aKids[i], bKids[i], level-1, first+uint32(i)*span(level-1))
+	}
+	if level == diffSideBySide {
+		parts := make([][]uint32, kids)
+		err := sideBySide(kids, 1, func(low, high int) (err error) {
+			for i := low; i < high && err == nil; i++ {
+				parts[i], err = below(nil, i)
+			}
+			return err
+		})
+		return append(pages, slices.Concat(parts...)...), err
+	}
+	for i := range kids {
+		if pages, err = below(pages, i); err != nil {
 			return nil, err
 		}
 	}
 	return pages, nil
 }
+
+// diffSideBySide is the level of the nodes whose children are compared side by side:
+// below each child stand up to 17 nodes, which may have to be read.
+const diffSideBySide = 3
 
 // unstored gathers the rows that the store does not have yet.
 type unstored struct {
