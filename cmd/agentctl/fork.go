@@ -27,7 +27,7 @@ type forkOptions struct {
 func newForkCommand(a *app) *cobra.Command {
 	var opts forkOptions
 	cmd := &cobra.Command{
-		Use:   "fork --session S [--at N] [--count K] [--names a,b] [--label KEY=VALUE] [--model M] [--run TEXT|--inputs FILE]",
+		Use:   "fork --session S [--at N] [--count K] [--names a,b] [--model M] [--run TEXT|--inputs FILE]",
 		Short: "Make children that go on from one point of a session",
 		Long: `fork makes children of a session. Each goes on by itself from the record at --at,
 with the memory the session had there; the parent stays as it is and may even be
@@ -47,7 +47,8 @@ many run side by side as --parallel says, and a table shows what came of them. T
 exit code is that of the turn that went worst.`,
 		Example: `  agentctl fork --session demo
   agentctl fork demo --count 2 --names left,right --label try=2
-  agentctl fork demo --at 5 --model echo
+  agentctl fork demo --at 5
+  agentctl fork demo --model echo
   agentctl fork demo --count 3 --run "try again, another way"
   agentctl fork demo --inputs questions.txt --parallel 8`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
