@@ -132,7 +132,7 @@ func (s *ImageSpec) check() error {
 	if s.Size%abi.PageSize != 0 || s.Size > maxPages*abi.PageSize {
 		return fmt.Errorf("size %d is not a multiple of %d up to 4 GiB", s.Size, abi.PageSize)
 	}
-	if len(s.Globals) > math.MaxUint32 {
+	if uint64(len(s.Globals)) > math.MaxUint32 {
 		return fmt.Errorf("%d globals", len(s.Globals))
 	}
 	next := uint64(0)

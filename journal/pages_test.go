@@ -270,3 +270,74 @@ func TestS3_FullWithinAnImage(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkReadPages reads an image of a reopened store at once: one that has nearly all
+// pages there, one that has an eighth of them, and 64 pages of that. None can be
+// packed. The references are SHA-256 and a copy of those pages, and ReadPage for each.
+func BenchmarkReadPages(b *testing.B) {
+	const stored = 25_600
+	for _, tt := range []struct {
+		name                  string
+		images, pages, wanted int
+	}{
+		{"all", 1, stored, stored},
+		{"an eighth", 8, stored / 8, stored / 8},
+		{"64", 8, stored / 8, 64},
+	} {
+		dir := b.TempDir()
+		j, err := Open(dir, Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var im *Image
+		for seed := range tt.images {
+			im = newImage(b, j, nil, ImageSpec{
+				Size: uint64(tt.pages) * abi.PageSize, Changed: every(tt.pages),
+				Read: func(i uint32, dst []byte) error {
+					copy(dst, noise(byte(seed), byte(i), byte(i>>8)))
+					return nil
+				},
+			})
+			saveImage(b, j, im)
+		}
+		if err := j.Close(); err != nil {
+			b.Fatal(err)
+		}
+		j = openIn(b, dir)
+		if im, err = j.LoadImage(im.Root()); err != nil {
+			b.Fatal(err)
+		}
+		memory := make([]byte, tt.wanted*abi.PageSize)
+		page := func(i uint32) []byte { return memory[int(i)*abi.PageSize:][:abi.PageSize] }
+		ways := []struct {
+			name string
+			read func() error
+		}{
+			{"at once", func() error {
+				return j.ReadPages(im, every(tt.wanted), func(i uint32, content []byte) error {
+					copy(page(i), content)
+					return nil
+				})
+			}},
+			{"one by one", func() (err error) {
+				for i := uint32(0); int(i) < tt.wanted && err == nil; i++ {
+					err = j.ReadPage(im, i, page(i))
+				}
+				return err
+			}},
+			{"SHA-256", func() error { hashPage(memory); return nil }},
+			{"copy", func() error { copy(memory, memory[len(memory)/2:]); return nil }},
+		}
+		for _, way := range ways {
+			b.Run(tt.name+"/"+way.name, func(b *testing.B) {
+				b.SetBytes(int64(len(memory)))
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := way.read(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
