@@ -1,6 +1,8 @@
 package wasm
 
 import (
+	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -105,4 +107,62 @@ func BenchmarkRun(b *testing.B) {
 			run(b, in)
 		}
 	})
+}
+
+// BenchmarkSmallImages is what a turn costs its cell's memory, mapped or copied: it writes to
+// some pages and these are found. A fresh cell comes to the image before, one from
+// the pool goes back to it afterwards.
+func BenchmarkSmallImages(b *testing.B) {
+	for _, kb := range []int{64, 256, 1024, 4096} {
+		for _, fresh := range []bool{true, false} {
+			for _, memory := range memories(b) {
+				if memory == MemoryFile {
+					continue
+				}
+				b.Run(fmt.Sprintf("KB=%d/fresh=%t/%s", kb, fresh, memory), func(b *testing.B) {
+					benchmarkSmall(b, memory, bytes.Repeat([]byte{7}, kb<<10), fresh)
+				})
+			}
+		}
+	}
+}
+
+func benchmarkSmall(b *testing.B, memory Memory, content []byte, fresh bool) {
+	by, err := newBackend(memory)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer by.close()
+	g := newGoldenMemory(by, content)
+	defer g.close()
+	r := by.region()
+	defer r.free()
+	mem, err := r.resize(g.size())
+	if err == nil {
+		err = r.become(g)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	const writes = 8
+	own := base{golden: g.content}
+	var list []uint32
+	for b.Loop() {
+		if fresh {
+			if err := r.become(g); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for i := range writes {
+			mem[i*abi.PageSize]++
+		}
+		list = r.touched(list[:0], len(mem)/abi.PageSize)
+		changed := own.compare(mem, list)
+		if len(changed) != writes {
+			b.Fatal(len(changed))
+		}
+		for _, i := range changed {
+			copy(mem[int(i)*abi.PageSize:][:abi.PageSize], own.goldenPage(int(i)))
+		}
+	}
 }

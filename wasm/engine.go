@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"runtime"
 	"slices"
 	"sync"
@@ -37,12 +38,14 @@ type Config struct {
 	// way that works on this system. New fails if one that is named does not.
 	Memory Memory
 	// MaxIdle is how many idle instances of a module are kept for the next
-	// ones, until they have not been needed for some seconds; 0 means 512, a
-	// negative number none.
+	// ones, until they have not been needed for some seconds; 0 means 512, or 32
+	// where addresses have 32 bits, a negative number none. They hold no more
+	// than a 16th of the memory that there is, and 256 MiB.
 	MaxIdle int
 	// MaxFlatBytes bounds the large images of a module that are kept whole in memory
-	// for cells to be mapped from, but for those in use; 0 means 512 MiB, a negative
-	// number none: then each cell has a copy.
+	// for cells to be mapped from, but for those in use; 0 means 512 MiB, or an 8th of
+	// the memory that there is if that is less, a negative number none: then each
+	// cell has a copy.
 	MaxFlatBytes int
 	// Progress, if set, is told of modules that are compiled, not taken from
 	// the cache, and take long: once when they do, and once when they are done.
@@ -64,11 +67,13 @@ const progressAfter = 300 * time.Millisecond
 type Engine struct {
 	cfg     Config
 	backend backend
-	host    []hostFunc
-	rt      wazero.Runtime
-	cache   wazero.CompilationCache // nil without CacheDir
-	allowed func(module, name string, t rewrite.FuncType) error
-	golden  abi.Limits // goldenLimits, but in tests
+	// idleBytes is what the idle cells of a module may hold.
+	idleBytes int
+	host      []hostFunc
+	rt        wazero.Runtime
+	cache     wazero.CompilationCache // nil without CacheDir
+	allowed   func(module, name string, t rewrite.FuncType) error
+	golden    abi.Limits // goldenLimits, but in tests
 	// ctx ends, with ErrStopped, when the engine closes.
 	ctx  context.Context
 	stop context.CancelCauseFunc
@@ -101,13 +106,14 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.LoadTimeout == 0 {
 		cfg.LoadTimeout = 10 * time.Minute
 	}
+	room := defaultRoom(memoryThereIs(), bits.UintSize)
 	if cfg.MaxIdle == 0 {
-		cfg.MaxIdle = defaultMaxIdle
+		cfg.MaxIdle = room.idle
 	}
 	if cfg.MaxFlatBytes == 0 {
-		cfg.MaxFlatBytes = defaultMaxFlat
+		cfg.MaxFlatBytes = room.flatBytes
 	}
-	e := &Engine{cfg: cfg, host: hostFuncs(), golden: goldenLimits(), loads: map[abi.Digest]*load{}}
+	e := &Engine{cfg: cfg, idleBytes: room.idleBytes, host: hostFuncs(), golden: goldenLimits(), loads: map[abi.Digest]*load{}}
 	e.allowed = allowImports(e.host)
 	e.ctx, e.stop = context.WithCancelCause(experimental.WithCompilationWorkers(context.Background(), cfg.Workers))
 	if cfg.CacheDir != "" {

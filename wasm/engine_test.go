@@ -170,6 +170,14 @@ func runOnce(t testing.TB, e *Engine, g guest, turn Turn, h Handler) (Outcome, e
 	return out, err
 }
 
+// completes runs a turn that must.
+func completes(t *testing.T, in *Instance) {
+	t.Helper()
+	if out, err := in.Run(t.Context(), Turn{}, &world{}); err != nil || out.Reason != abi.ReasonCompleted {
+		t.Errorf("outcome %v %v, %v", out.Reason, out.Err, err)
+	}
+}
+
 // world is a handler that notes what it is asked and answers with what was put
 // into it.
 type world struct {

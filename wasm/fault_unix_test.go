@@ -54,14 +54,6 @@ func grows(pages string) []byte {
 	}.bytes()
 }
 
-// completes runs a turn that must.
-func completes(t *testing.T, in *Instance) {
-	t.Helper()
-	if out, err := in.Run(t.Context(), Turn{}, &world{}); err != nil || out.Reason != abi.ReasonCompleted {
-		t.Errorf("outcome %v %v, %v", out.Reason, out.Err, err)
-	}
-}
-
 // What the kernel refuses, the host does without, or the turn is given up with
 // ErrShortage: the guest is never told, and the next turn works.
 func TestS3_KernelRefuses(t *testing.T) {

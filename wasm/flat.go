@@ -45,10 +45,8 @@ const (
 	maxOverlay = 256
 	// nearest is how many flat images are compared for that.
 	nearest = 4
-	// defaultMaxFlat is what the flat images of a module may take by default, but for
-	// those in use; flatFor is how long one is kept that is not.
-	defaultMaxFlat = 512 << 20
-	flatFor        = 30 * time.Second
+	// flatFor is how long one is kept that is not in use.
+	flatFor = 30 * time.Second
 )
 
 // of gives a flat image from which img is reached by copying the pages in over, or

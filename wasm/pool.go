@@ -24,15 +24,29 @@ type pool struct {
 }
 
 const (
-	// defaultMaxIdle is how many idle cells a module has by default, and
-	// maxIdleBytes what they may hold.
-	defaultMaxIdle = 512
-	maxIdleBytes   = 256 << 20
 	// trimAfter is how long cells wait before half of those that were not
 	// needed are freed, until keepIdle are left.
 	trimAfter = 2 * time.Second
 	keepIdle  = 2
 )
+
+// room is what a module may keep for those who need it next.
+type room struct{ idle, idleBytes, flatBytes int }
+
+// defaultRoom is that of a machine with so much memory, 0 if nobody knows, whose programs
+// have addresses of so many bits. Idle cells take up addresses whatever they hold.
+func defaultRoom(memory uint64, bits int) room {
+	const mib = 1 << 20
+	r := room{512, 256 * mib, 512 * mib}
+	if bits == 32 {
+		r = room{32, 64 * mib, 128 * mib}
+	}
+	if memory != 0 {
+		r.idleBytes = min(r.idleBytes, max(int(memory/16), mib))
+		r.flatBytes = min(r.flatBytes, max(int(memory/8), mib))
+	}
+	return r
+}
 
 // get takes the largest cell that is no larger than size, the one used last
 // among equals, nil if there is none.
@@ -63,7 +77,7 @@ func (p *pool) put(c *cell) {
 	p.idle = append(p.idle, c)
 	p.bytes += c.held
 	var surplus []*cell
-	for len(p.idle) > max(0, p.engine.cfg.MaxIdle) || p.bytes > maxIdleBytes && len(p.idle) > 1 {
+	for len(p.idle) > max(0, p.engine.cfg.MaxIdle) || p.bytes > p.engine.idleBytes && len(p.idle) > 1 {
 		surplus = append(surplus, p.remove(0))
 	}
 	p.arm()

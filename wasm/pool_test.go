@@ -153,3 +153,24 @@ func TestPoolTrims(t *testing.T) {
 		t.Errorf("a turn after that: %v, %v", out, err)
 	}
 }
+
+func TestDefaultRoom(t *testing.T) {
+	const mib, gib = 1 << 20, 1 << 30
+	for _, test := range []struct {
+		memory uint64
+		bits   int
+		want   room
+	}{
+		{0, 64, room{512, 256 * mib, 512 * mib}},
+		{64 * gib, 64, room{512, 256 * mib, 512 * mib}},
+		{gib, 64, room{512, 64 * mib, 128 * mib}},
+		{128 * mib, 64, room{512, 8 * mib, 16 * mib}},
+		{4096, 64, room{512, mib, mib}},
+		{gib, 32, room{32, 64 * mib, 128 * mib}},
+		{512 * mib, 32, room{32, 32 * mib, 64 * mib}},
+	} {
+		if got := defaultRoom(test.memory, test.bits); got != test.want {
+			t.Errorf("%d bytes, %d bits: %+v, want %+v", test.memory, test.bits, got, test.want)
+		}
+	}
+}
