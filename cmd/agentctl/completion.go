@@ -59,6 +59,7 @@ func (a *app) completions(root *cobra.Command) {
 		"session":       a.sessionWords,
 		"parent":        a.sessionWords,
 		"harness":       a.harnessWords,
+		"model":         a.modelWords,
 		"from-snapshot": a.snapshotWords,
 		"state":         words(stateWords),
 		"sort":          words(sortNames),
@@ -67,6 +68,7 @@ func (a *app) completions(root *cobra.Command) {
 		"agentctl diff":            upTo(2, a.sessionWords),
 		"agentctl harness inspect": upTo(1, a.harnessWords),
 		"agentctl harness rm":      a.pushedWords,
+		"agentctl model test":      upTo(1, a.modelWords),
 		"agentctl signal":          cobra.NoFileCompletions,
 		"agentctl snapshots rm":    upTo(1, a.snapshotWords),
 	}
@@ -125,6 +127,18 @@ func (a *app) pushedWords(cmd *cobra.Command, args []string, begun string) ([]co
 			}
 			return err
 		})
+	}
+	return beginning(begun, names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// modelWords completes the name of a model; of a pattern, what stands before its *.
+func (a *app) modelWords(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names := []string{edge.EchoModel}
+	if models, err := a.models(cmd.Context()); err == nil {
+		for _, name := range models.Names() {
+			name, _, _ = strings.Cut(name, "*")
+			names = append(names, name)
+		}
 	}
 	return beginning(begun, names), cobra.ShellCompDirectiveNoFileComp
 }
