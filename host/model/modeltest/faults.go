@@ -163,6 +163,9 @@ func Faults(t *testing.T, api API) {
 					t.Errorf("it took %s; want %s to %s", took, tt.waits, tt.less)
 				}
 				shown.check(t, r, err, tt.want.Tries)
+				if strings.Contains(shown.text.String(), Canary) {
+					t.Error("the key is shown")
+				}
 			})
 		})
 	}

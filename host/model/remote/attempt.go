@@ -62,7 +62,7 @@ func (c *Client) attempt(ctx context.Context, p Protocol, req model.Request, bod
 	}
 	result, err := c.read(ctx, bufio.NewReader(watched), p.Answer(req, NewRoom(c.endpoint.AnswerBytes)), out)
 	if err == nil && holdsKey(result, key) {
-		err = &Failure{Code: abi.CodeInternal, Text: errEchoed.Error()}
+		err = errEchoed
 	}
 	if err != nil {
 		return model.Result{}, c.broken(ctx, err)
@@ -129,7 +129,9 @@ func (c *Client) read(ctx context.Context, body *bufio.Reader, a Answer, out *pi
 		if err := ctx.Err(); err != nil {
 			return model.Result{}, err
 		}
-		out.text(text)
+		if err := out.text(text); err != nil {
+			return model.Result{}, err
+		}
 		if err := ctx.Err(); err != nil {
 			return model.Result{}, err
 		}
@@ -155,7 +157,9 @@ func (c *Client) whole(ctx context.Context, body io.Reader, a Answer, out *piece
 	if err != nil {
 		return model.Result{}, err
 	}
-	out.text(piece)
+	if err := out.text(piece); err != nil {
+		return model.Result{}, err
+	}
 	return result, ctx.Err()
 }
 

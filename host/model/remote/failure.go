@@ -65,6 +65,9 @@ func (c *Client) broken(ctx context.Context, err error) *Failure {
 	if errors.As(err, &failure) {
 		return failure
 	}
+	if errors.Is(err, errEchoed) {
+		return &Failure{Code: abi.CodeInternal, Text: err.Error()}
+	}
 	if errors.Is(err, errTooLarge) {
 		return &Failure{Code: abi.CodeResourceExhausted, Text: err.Error()}
 	}

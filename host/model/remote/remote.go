@@ -214,7 +214,7 @@ func (c *Client) complete(ctx context.Context, p Protocol, req model.Request, de
 		return model.Result{}, err
 	}
 	defer leave()
-	out := &pieces{deltas: deltas, attempt: req.Attempt}
+	out := &pieces{deltas: deltas, attempt: req.Attempt, key: key}
 	for tries := 1; ; tries++ {
 		result, failure := c.try(ctx, p, req, body, key, out)
 		if failure == nil {
@@ -314,19 +314,30 @@ type pieces struct {
 	attempt int
 	shown   bool // something of this attempt, or of one before that is not void yet
 	reset   bool // the next piece voids what was shown
+
+	key  string
+	last string // the end of what was shown, in which the key may have begun
 }
 
-func (p *pieces) text(text string) {
-	if text == "" || p.deltas == nil {
-		return
+// text hands on a piece, unless the key is whole with it (S4).
+func (p *pieces) text(text string) error {
+	if p.key != "" {
+		p.last += text
+		if strings.Contains(p.last, p.key) {
+			return errEchoed
+		}
+		p.last = p.last[max(0, len(p.last)-len(p.key)):]
 	}
-	p.send(model.Delta{Text: text})
+	if text != "" && p.deltas != nil {
+		p.send(model.Delta{Text: text})
+	}
+	return nil
 }
 
 // restart begins the next attempt.
 func (p *pieces) restart() {
 	p.attempt++
-	p.reset = p.shown
+	p.reset, p.last = p.shown, ""
 }
 
 func (p *pieces) done() {
