@@ -14,7 +14,7 @@ func freeBytes(dir string) (int64, error) {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return 0, err
 	}
-	return int64(fs.Bavail) * fs.Bsize, nil
+	return int64(fs.Bavail) * int64(fs.Bsize), nil
 }
 
 // allocate gives the first size bytes of a file blocks, where the file system

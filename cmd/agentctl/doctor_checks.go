@@ -219,13 +219,15 @@ func (a *app) checkKernel(context.Context) []finding {
 }
 
 func (a *app) checkLimits(context.Context) []finding {
-	l := abi.DefaultLimits()
+	fitted := edge.Fitted(edge.Options{})
+	l := fitted.Limits
 	return []finding{{
 		Check: "limits", Status: statusOK,
-		Text: fmt.Sprintf("a turn has %s of memory, %d fuel, %d effects, %d frames, %s of output, %s a request, %s an input, %s unless --deadline says otherwise",
-			bytesText(int64(l.MemoryBytes)), l.Fuel, l.Effects, l.Depth, bytesText(int64(l.OutputBytes)),
+		Text: fmt.Sprintf("%d turns at once; a turn has %s of memory, %d fuel, %d effects, %d frames, %s of output, %s a request, %s an input, %s unless --deadline says otherwise",
+			fitted.MaxTurns, bytesText(int64(l.MemoryBytes)), l.Fuel, l.Effects, l.Depth, bytesText(int64(l.OutputBytes)),
 			bytesText(int64(l.RequestBytes)), bytesText(host.MaxInputBytes), host.DefaultDeadline),
 		Facts: map[string]any{
+			"turns": fitted.MaxTurns, "warm_bytes": fitted.Warm.Bytes,
 			"memory_bytes": int64(l.MemoryBytes), "fuel": int64(l.Fuel), "effects": l.Effects, "depth": l.Depth,
 			"output_bytes": int64(l.OutputBytes), "request_bytes": int64(l.RequestBytes),
 			"input_bytes": host.MaxInputBytes, "deadline_ms": host.DefaultDeadline.Milliseconds(),

@@ -64,7 +64,8 @@ type Options struct {
 	LockWait time.Duration
 	// Limits bound a turn, Deadline and CallTimeout its time, MaxTurns how many run
 	// at once, MaxQueue how many wait for one session, Warm what is kept for the
-	// next turn: as in host.Config, whose defaults hold for zero values.
+	// next turn: as in host.Config. For zero values its defaults hold, and less on a
+	// small machine: see Fitted.
 	Limits                abi.Limits
 	Deadline, CallTimeout time.Duration
 	MaxTurns, MaxQueue    int
@@ -146,6 +147,7 @@ func Models(dir string, o Options) (*route.Table, error) {
 }
 
 func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error) {
+	o = Fitted(o)
 	engine, err := newEngine(o)
 	if err != nil {
 		return nil, err
