@@ -99,9 +99,9 @@ func (c *collector) run() (err error) {
 	return err
 }
 
-// compactSoon is how large a store may be to be compacted in a few seconds, which
+// compactSoon is how large a store may be to be compacted in a second or two, which
 // nothing can end.
-const compactSoon = 1 << 30
+const compactSoon = 256 << 20
 
 // diskStorage is a Storage that takes room, which it gives back some time after rows
 // were deleted, or in compact.
