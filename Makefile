@@ -30,7 +30,6 @@ CROSS := linux/arm64 linux/arm darwin/arm64 windows/amd64
 # How many suspended sessions make scale makes; each takes some 60 KB of disk.
 SCALE ?= 100000
 
-
 .PHONY: all harnesses agentctl demo test race check cross bench scale soak clean help
 
 all: agentctl ## build bin/agentctl, with the harnesses bundled

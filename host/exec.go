@@ -393,18 +393,26 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	return ended, err
 }
 
-// incarnate gives an incarnation in the state of the turn's base.
+// incarnate gives an incarnation in the state of the turn's base. The forks of a session
+// begin from one, so that the first of them to run leaves it for the others.
 func (x *execution) incarnate(ctx context.Context) (runtimes.Incarnation, error) {
-	if x.base != nil {
-		if inc := x.host.warm.take(warmKey{x.module.code.Digest, x.base.Root()}); inc != nil {
-			return inc, nil
-		}
+	warm, base := x.host.warm, x.base
+	if base == nil || base.Root() == x.module.golden.Root() {
+		return x.module.incarnate(ctx, x.host, base)
 	}
-	inc, err := x.module.incarnate(ctx, x.host, x.base)
-	if x.base != nil {
-		err = asDamage(x.uid, x.base.Root(), err)
+	key := warmKey{x.module.code.Digest, base.Root()}
+	take := warm.take
+	if x.cloned {
+		take = warm.share
 	}
-	return inc, err
+	if inc := take(key); inc != nil {
+		return inc, nil
+	}
+	inc, err := x.module.incarnate(ctx, x.host, base)
+	if err == nil && x.cloned {
+		warm.leave(key, inc)
+	}
+	return inc, asDamage(x.uid, base.Root(), err)
 }
 
 // reached is the root of what a completed turn has led to, and its image if the

@@ -144,14 +144,76 @@ func (c *warmCache) take(key warmKey) runtimes.Incarnation {
 	if w == nil {
 		return nil
 	}
-	if r, ok := w.inc.(runtimes.Rester); ok {
+	return c.woken(w.inc)
+}
+
+// woken is inc, ready to run; nil, and inc is stopped, if it cannot be.
+func (c *warmCache) woken(inc runtimes.Incarnation) runtimes.Incarnation {
+	if r, ok := inc.(runtimes.Rester); ok {
 		if err := r.Wake(context.Background()); err != nil {
 			c.log.Debug("wake incarnation", "error", err)
-			c.stop(w.inc)
+			c.stop(inc)
 			return nil
 		}
 	}
-	return w.inc
+	return inc
+}
+
+// share is take for a state that others are in as well, as the forks of a session are:
+// one that is kept is kept on, at rest, and the caller gets a clone of it.
+func (c *warmCache) share(key warmKey) runtimes.Incarnation {
+	c.mu.Lock()
+	w := c.kept[key]
+	if w == nil || w.tier == nil {
+		c.mu.Unlock()
+		return nil
+	}
+	if _, ok := w.inc.(runtimes.Rester); !ok {
+		c.mu.Unlock()
+		return c.take(key)
+	}
+	if w.tier == &c.hot {
+		// Of one that rests a clone is made at once, under mu.
+		c.hot.remove(w)
+		c.mu.Unlock()
+		c.rest(w)
+		c.mu.Lock()
+	}
+	var clone runtimes.Rester
+	if w.tier == &c.rested {
+		var err error
+		if clone, err = w.inc.(runtimes.Rester).Clone(context.Background()); err != nil {
+			c.log.Debug("clone incarnation", "error", err)
+		}
+	}
+	c.mu.Unlock()
+	if clone == nil {
+		return nil
+	}
+	return c.woken(clone)
+}
+
+// leave keeps a clone of inc at rest, if there is none in its state.
+func (c *warmCache) leave(key warmKey, inc runtimes.Incarnation) {
+	r, ok := inc.(runtimes.Rester)
+	if !ok || c.rested.count == 0 || c.has(key) {
+		return
+	}
+	clone, err := r.Clone(context.Background())
+	if err != nil {
+		c.log.Debug("clone incarnation", "error", err)
+		return
+	}
+	w := &warm{key: key, inc: clone}
+	c.mu.Lock()
+	if c.closed || c.kept[key] != nil {
+		c.mu.Unlock()
+		c.stop(clone)
+		return
+	}
+	c.kept[key] = w // and on its way to rest, where it is
+	c.mu.Unlock()
+	c.rest(w)
 }
 
 // forget takes what is kept of that state out, nil if there is none, or if it is on

@@ -31,7 +31,8 @@ type sleeper struct {
 	idle
 	rests   atomic.Bool
 	sick    atomic.Bool
-	resting func() // if set, while it goes to rest
+	resting func()   // if set, while it goes to rest
+	of      *sleeper // of which it is a clone
 }
 
 var errSick = errors.New("no room")
@@ -56,6 +57,15 @@ func (s *sleeper) Wake(context.Context) error {
 	}
 	s.rests.Store(false)
 	return nil
+}
+
+func (s *sleeper) Clone(context.Context) (runtimes.Rester, error) {
+	if s.sick.Load() {
+		return nil, errSick
+	}
+	clone := &sleeper{of: s}
+	clone.rests.Store(true)
+	return clone, nil
 }
 
 func warmTestKey(i int) warmKey { return warmKey{root: abi.DigestOf(fmt.Append(nil, i))} }
@@ -215,6 +225,51 @@ func TestWarmCache_OnTheWay(t *testing.T) {
 	}
 }
 
+// A state that others begin from is left for them, at rest.
+func TestWarmCache_Shared(t *testing.T) {
+	key := warmTestKey(1)
+	synctest.Test(t, func(t *testing.T) {
+		c := testWarmCache(t, WarmLimits{})
+		if c.share(key) != nil {
+			t.Error("something of nothing")
+		}
+		restored := new(sleeper)
+		for range 2 {
+			c.leave(key, restored)
+		}
+		left := c.rested.first()
+		if left == nil || left.inc.(*sleeper).of != restored || restored.rests.Load() || c.rested.order.Len() != 1 {
+			t.Fatal("what was restored has left no clone at rest")
+		}
+		for range 3 {
+			got, ok := c.share(key).(*sleeper)
+			if !ok || got.of != left.inc || got.rests.Load() || !left.inc.(*sleeper).rests.Load() || !c.has(key) {
+				t.Error("no clone that is awake, of one that rests on")
+			}
+		}
+		left.inc.(*sleeper).sick.Store(true)
+		if c.share(key) != nil {
+			t.Error("a clone of what cannot be cloned")
+		}
+		c.drop(key)
+
+		hot := new(sleeper)
+		c.put(key, hot, 1)
+		if got, ok := c.share(key).(*sleeper); !ok || got.of != hot || !hot.rests.Load() || c.hot.order.Len() != 0 {
+			t.Error("no clone of one that was hot")
+		}
+		if c.take(key) != hot || hot.rests.Load() {
+			t.Error("the original is not given, awake")
+		}
+		other := new(idle) // has no clones
+		c.leave(key, other)
+		c.put(key, other, 1)
+		if c.share(key) != other || c.has(key) {
+			t.Error("what has no clones is not given itself")
+		}
+	})
+}
+
 // None is hot, and so none rests, where that is asked for.
 func TestWarmCache_None(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -243,6 +298,13 @@ func TestWarmCache_Concurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				key := warmTestKey((i*7 + g) % 20)
+				if i%5 == 0 {
+					if inc := c.share(key); inc != nil {
+						all <- inc.(*sleeper)
+						c.stop(inc)
+					}
+					continue
+				}
 				if inc := c.take(key); inc != nil {
 					if inc.(*sleeper).rests.Load() {
 						t.Error("what is taken rests")

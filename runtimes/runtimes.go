@@ -116,6 +116,9 @@ type Rester interface {
 	// Wake undoes Rest, as Run does by itself: for those who want to know before
 	// Run whether the host has room. After ErrShortage it may be tried again.
 	Wake(ctx context.Context) error
+	// Clone gives another incarnation in the same state, at rest, while Status is
+	// Ready. It is cheapest of one that rests itself: they share what that holds.
+	Clone(ctx context.Context) (Rester, error)
 }
 
 // Mover is an Incarnation whose harness can carry what it remembers into one of

@@ -82,6 +82,30 @@ func (in *Instance) Wake() error {
 	return in.wake()
 }
 
+// Clone gives another instance in the state of one that is Ready. It rests, and shares
+// with one that does what that holds; to clone one that does not takes as long as to
+// let it rest. The error is ErrStopped.
+func (in *Instance) Clone() (*Instance, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.status != Ready {
+		return nil, fmt.Errorf("clone: instance: %w", ErrStopped)
+	}
+	engine := in.module().engine
+	if err := engine.enter(); err != nil {
+		return nil, fmt.Errorf("clone: %w", err)
+	}
+	defer engine.leave()
+	if in.rest == nil {
+		return &Instance{rest: in.cell.rest()}, nil
+	}
+	r := *in.rest // nobody changes what it refers to
+	if r.flat != nil {
+		r.module.flats.rest(r.flat)
+	}
+	return &Instance{rest: &r}, nil
+}
+
 // wake is Wake for callers that have entered the engine and hold mu.
 func (in *Instance) wake() error {
 	if in.rest == nil {

@@ -166,6 +166,81 @@ func TestM3_RestGivesTheCellBack(t *testing.T) {
 	})
 }
 
+// Clones of an instance, whether it rests or not, begin in its state, and see nothing
+// of one another (M3).
+func TestM3_Clones(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *Engine) {
+		c := loaded(t, e, scribbler())
+		for _, flat := range []bool{false, true} {
+			in, before := instantiate(t, c), memoryOf(t, c.Golden(), nil)
+			if flat && e.Memory().Memory != MemoryCopy {
+				img, counter := large(c, 300, 0)
+				in, before = restore(t, c, img), counter.content
+			}
+			turn := func(in *Instance, seed byte, before []byte) []byte {
+				t.Helper()
+				if out, err := in.Run(t.Context(), Turn{Seed: [32]byte{seed}}, &world{}); err != nil || out.Reason != abi.ReasonCompleted {
+					t.Fatal(out, err)
+				}
+				img, err := in.Snapshot()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return memoryOf(t, img, before)
+			}
+			parent := turn(in, 1, before)
+			var clones []*Instance
+			for i := range 6 {
+				if i == 3 {
+					if _, err := in.Rest(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				clone, err := in.Clone()
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(clone.Stop)
+				clones = append(clones, clone)
+			}
+			want := turn(in, 2, parent)
+			in.Stop()
+			for i, clone := range clones {
+				if i%3 == 0 {
+					turn(clone, 3, parent) // writes what no other may see
+				} else if !bytes.Equal(turn(clone, 2, parent), want) {
+					t.Errorf("clone %d does not come to what its original does", i)
+				}
+				clone.Stop()
+			}
+			again, err := c.Instantiate()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(again.cell.mem.bytes()[:len(c.memory.content)], c.memory.content) {
+				t.Error("memory is left for the next tenant")
+			}
+			again.Stop()
+			if _, err := in.Clone(); !errors.Is(err, ErrStopped) {
+				t.Errorf("a clone of one that was stopped: %v", err)
+			}
+		}
+		if c.flats.rested() != 0 {
+			t.Errorf("%d rest on a large image", c.flats.rested())
+		}
+	})
+}
+
+// rested is how many instances rest on flat images.
+func (s *flats) rested() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.all {
+		n += f.rested
+	}
+	return n
+}
+
 func TestRestStopped(t *testing.T) {
 	c := loaded(t, newEngine(t, Config{}), bump(false))
 	in := instantiate(t, c)

@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -253,14 +254,31 @@ func testRest(t *testing.T, f *fixture) {
 			t.Fatalf("turn %d, state (-plain +rested):\n%.2000s", i, diff)
 		}
 	}
-	if _, err := rests.Rest(t.Context()); err != nil {
-		t.Fatal(err)
+	var clones []runtimes.Rester
+	for range 2 { // of one that is awake, and of one that rests
+		clone, err := rests.Clone(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = clone.Stop(context.Background()) })
+		clones = append(clones, clone)
+		if _, err := rests.Rest(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := rests.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := rests.Rest(t.Context())
-	for _, err := range []error{err, rests.Wake(t.Context())} {
+	for i, in := range append(clones, plain.(runtimes.Rester)) {
+		p := newPort("100")
+		completed(t, in, 9, p)
+		if diff := cmp.Diff([]string{"start", "output assistant: added 100, total 120"}, p.transcript()); diff != "" {
+			t.Errorf("clone %d, and then what did not rest (-want +got):\n%s", i, diff)
+		}
+	}
+	_, restErr := rests.Rest(t.Context())
+	_, cloneErr := rests.Clone(t.Context())
+	for _, err := range []error{restErr, cloneErr, rests.Wake(t.Context())} {
 		if !errors.Is(err, runtimes.ErrStopped) {
 			t.Errorf("after stop: %v", err)
 		}

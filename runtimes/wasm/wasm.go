@@ -143,6 +143,15 @@ func (in *incarnation) Rest(context.Context) (uint64, error) {
 // Wake implements runtimes.Rester.
 func (in *incarnation) Wake(context.Context) error { return spiError(in.instance.Wake()) }
 
+// Clone implements runtimes.Rester.
+func (in *incarnation) Clone(context.Context) (runtimes.Rester, error) {
+	clone, err := in.instance.Clone()
+	if err != nil {
+		return nil, spiError(err)
+	}
+	return &incarnation{clone}, nil
+}
+
 // Status implements runtimes.Incarnation.
 func (in *incarnation) Status() runtimes.Status {
 	switch in.instance.Status() {
