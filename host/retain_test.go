@@ -410,11 +410,9 @@ func TestM4_KillRetaining(t *testing.T) {
 // unlike is a runtime that is a little unlike the one it is.
 type unlike struct {
 	runtimes.Restorer
-	rewriter     int32 // more than it has
-	once         bool  // a turn cannot be run again
-	clock        int64 // of images, beyond what it is
-	restoring    func() error
-	capabilities runtimes.Capabilities
+	rewriter int32 // more than it has
+	once     bool  // a turn cannot be run again
+	clock    int64 // of images, beyond what it is
 }
 
 // Capabilities implements runtimes.Runtime.
@@ -439,11 +437,6 @@ func (u *unlike) Create(ctx context.Context, m runtimes.Module) (runtimes.Incarn
 
 // Restore implements runtimes.Restorer.
 func (u *unlike) Restore(ctx context.Context, m runtimes.Module, img runtimes.Image) (runtimes.Incarnation, error) {
-	if u.restoring != nil {
-		if err := u.restoring(); err != nil {
-			return nil, err
-		}
-	}
 	in, err := u.Restorer.Restore(ctx, m, img)
 	return u.wrap(in, err)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -40,6 +41,9 @@ func runGC(ctx context.Context, a *app) error {
 	}
 	return a.with(ctx, "", func(h *edge.Host) error {
 		c, err := h.Collect(ctx)
+		if errors.Is(err, journal.ErrCorrupt) {
+			return &adviceError{err, "nothing was taken away; " + a.inPlace("repair") + " --session S makes damaged memory of a session again"}
+		}
 		if err != nil {
 			return err
 		}

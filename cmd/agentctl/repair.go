@@ -48,7 +48,7 @@ func runRepair(ctx context.Context, a *app, opts repairOptions) error {
 			a.repaired(s, r, opts.dryRun)
 		}
 		if left := r.Left(); err == nil && left > 0 {
-			err = fmt.Errorf("session %s: %w: %s of its memory damaged", s.UID, journal.ErrCorrupt, count(left, "image is", "images are"))
+			err = fmt.Errorf("session %s: %w: %s damaged", s.UID, journal.ErrCorrupt, count(left, "image of its memory is", "images of its memory are"))
 			if opts.dryRun {
 				err = &adviceError{err, a.agentctl("repair") + " repairs what the record allows"}
 			}
