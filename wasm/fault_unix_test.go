@@ -114,7 +114,7 @@ func TestS3_KernelRefuses(t *testing.T) {
 		check("growth in place", func(t *testing.T) {
 			in := instantiate(t, loaded(t, e, grows("1")))
 			r.growth = true
-			if out, err := in.Run(t.Context(), Turn{}, &world{}); !errors.Is(err, ErrShortage) || out != (Outcome{}) {
+			if out, err := in.Run(t.Context(), Turn{}, &world{}); !errors.Is(err, ErrShortage) || out.Reason != "" {
 				t.Errorf("outcome %v, %v", out, err)
 			}
 		})
@@ -122,7 +122,7 @@ func TestS3_KernelRefuses(t *testing.T) {
 			in := instantiate(t, loaded(t, e, grows(itoa(reservation/wasmPage))))
 			r.mappings = true
 			turn := Turn{Limits: abi.Limits{MemoryBytes: 2 * reservation}}
-			if out, err := in.Run(t.Context(), turn, &world{}); !errors.Is(err, ErrShortage) || out != (Outcome{}) {
+			if out, err := in.Run(t.Context(), turn, &world{}); !errors.Is(err, ErrShortage) || out.Reason != "" {
 				t.Errorf("outcome %v, %v", out, err)
 			}
 		})

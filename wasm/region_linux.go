@@ -105,7 +105,7 @@ type scanArg struct {
 }
 
 // scanRun is the kernel's struct page_region.
-type scanRun struct{ start, end, categories uint64 }
+type scanRun struct{ start, end, _ uint64 }
 
 // scanBuffer does not move while the kernel writes to it.
 type scanBuffer struct {
