@@ -31,7 +31,7 @@ func (r *rig) forge(s host.Session, as abi.SessionID, edit func(*abi.Event), sum
 	a := journal.Append{Fence: row.Head.Fence}
 	now, err := r.Get(ctx, s.UID)
 	fatal(err)
-	if now.HoldsMemory {
+	if now.HoldsMemory && now.Turns > 0 {
 		a.Image = copyImage(r.t, r.store, to, now.Root)
 	}
 	for rec, err := range r.Replay(ctx, s.UID, 0, 0) {
