@@ -92,6 +92,7 @@ func Faults(t *testing.T, api API) {
 		{name: "500 and then an answer", replies: []Reply{Answer(500, "boom"), Answer(529, ""), good}, want: ok(3)},
 		{name: "an HTML error page", replies: Always(most, Answer(502, page)), want: fails(abi.CodeUnavailable, most), says: `502 Bad Gateway: a page titled "Bad gateway" (4 attempts)`},
 		{name: "an HTML page as the answer", replies: []Reply{Answer(200, page)}, want: fails(abi.CodeInternal, 1), says: `a page titled "Bad gateway" where a completion is wanted; look at its base URL`},
+		{name: "a page that is not text", replies: []Reply{Answer(200, "<\x8d\xff\x87><TITLE lang=x> \xa0x")}, want: fails(abi.CodeInternal, 1), says: `a page titled "�x" where a completion is wanted`},
 		{name: "a redirect", replies: []Reply{Answer(307, "", "Location: http://elsewhere.invalid/")}, want: fails(abi.CodeInternal, 1), says: "307 Temporary Redirect"},
 		{name: "no content", replies: []Reply{Answer(204, "")}, want: fails(abi.CodeInternal, 1), says: "204 No Content"},
 		{name: "bad request", replies: []Reply{Answer(400, `{"error":{"message":"no such\nparameter"}}`)}, want: fails(abi.CodeInvalidArgument, 1), says: "400 Bad Request: no such parameter"},
@@ -127,6 +128,9 @@ func Faults(t *testing.T, api API) {
 
 		{name: "S4: does not take the key", replies: []Reply{Echo(api.AuthHeader, func(key string) string { return key })}, want: fails(abi.CodeInternal, 1), says: "neither JSON"},
 		{name: "S4: quotes the key in an error", replies: []Reply{echoError(400, api.AuthHeader)}, want: fails(abi.CodeInvalidArgument, 1), says: "[key]"},
+		{name: "S4: quotes the key where the text is cut", replies: []Reply{Echo(api.AuthHeader, func(key string) string {
+			return `data: {"type":"error","error":{"type":"invalid_request_error","message":"` + strings.Repeat("x", 378) + key + `"}}` + "\n\n"
+		})}, want: fails(abi.CodeInvalidArgument, 1), says: "xxx"},
 		{name: "S4: quotes a part of the key", replies: []Reply{Answer(401, `{"error":{"message":"wrong key sk-canary-*****cdef"}}`)}, want: fails(abi.CodeFailedPrecondition, 1), says: "it does not take the key (401 Unauthorized)"},
 		{name: "S4: says the key", replies: []Reply{Echo(api.AuthHeader, api.Says)}, want: fails(abi.CodeInternal, 1), says: "holds the key"},
 		{name: "S4: calls a tool with the key", replies: []Reply{Echo(api.AuthHeader, api.Calls)}, want: fails(abi.CodeInternal, 1), says: "holds the key"},

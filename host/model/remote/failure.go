@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,26 +209,16 @@ func statusText(status int) string {
 // isPage reports whether text, without leading space, is HTML or XML.
 func isPage(text []byte) bool { return len(text) > 0 && text[0] == '<' }
 
+var pageTitle = regexp.MustCompile(`(?i)<title[^>]*>\s*([^<]*)`)
+
 // pageText describes a page.
 func pageText(page string) string {
-	lower := asciiLower(page)
-	if i := strings.Index(lower, "<title>"); i >= 0 {
-		title, _, _ := strings.Cut(page[i+len("<title>"):], "<")
-		if title = strings.TrimSpace(title); title != "" {
+	if found := pageTitle.FindStringSubmatch(page); found != nil {
+		if title := strings.TrimSpace(strings.ToValidUTF8(found[1], "\uFFFD")); title != "" {
 			return fmt.Sprintf("a page titled %q", Clip(title, 100))
 		}
 	}
 	return "a page"
-}
-
-// asciiLower keeps the length of its text, which strings.ToLower does not.
-func asciiLower(s string) string {
-	return strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			return r + 'a' - 'A'
-		}
-		return r
-	}, s)
 }
 
 // Clip cuts a text that someone else made, for an error.

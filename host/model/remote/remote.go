@@ -352,10 +352,24 @@ func (p *pieces) send(d model.Delta) {
 	p.deltas(d)
 }
 
-// scrub takes a key out of a text that others have a part in (S4).
+// scrub takes a key out of a text that others have a part in (S4), and what there
+// is of it where the text was cut.
 func scrub(text, key string) string {
 	if key == "" {
 		return text
 	}
-	return strings.ReplaceAll(text, key, "[key]")
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, key[:minKey])
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		rest := key[minKey:]
+		for rest != "" && after != "" && rest[0] == after[0] {
+			rest, after = rest[1:], after[1:]
+		}
+		b.WriteString("[key]")
+		text = after
+	}
 }
