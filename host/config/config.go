@@ -42,6 +42,8 @@ type File struct {
 	Providers map[string]Provider `yaml:"providers"`
 	// Models is the routing table: the first line that matches a name counts.
 	Models []Model `yaml:"models"`
+	// MCP are servers of tools, by the name that stands before those of their tools.
+	MCP map[string]MCP `yaml:"mcp"`
 }
 
 // Provider is a place where models are. What is left out has a default.
@@ -259,6 +261,11 @@ func (f *File) check() error {
 			return fmt.Errorf("model %q: there is no provider %q", m.Name, m.Provider)
 		}
 		seen[m.Name] = true
+	}
+	for name, m := range f.MCP {
+		if err := m.check(name); err != nil {
+			return fmt.Errorf("mcp server %q: %w", name, err)
+		}
 	}
 	return nil
 }
