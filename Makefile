@@ -27,7 +27,7 @@ BENCH := ./journal ./wasm/... ./host/... ./cmd/agentctl
 # one of them of 32 bits, and systems whose memory is mapped in other ways, or copied.
 CROSS := linux/arm64 linux/arm darwin/arm64 windows/amd64
 
-# How many suspended sessions make scale makes; each takes some 60 KB of disk.
+# How many suspended sessions make scale makes; each takes some 15 KB of disk.
 SCALE ?= 100000
 
 .PHONY: all harnesses agentctl demo test race check cross bench scale soak clean help

@@ -33,7 +33,7 @@ measures at 1,000, 10,000 … of them what each takes beyond its records and pag
 how long it takes to list, get and resume. Then it runs some once more and lets them rest,
 and measures their memory and their next turn (F12).
 
-It needs about 60 KB of disk for each suspended session, in a directory of its own that it
+It needs about 15 KB of disk for each suspended session, in a directory of its own that it
 removes again, and says on standard error how far it is.
 
 Flags:
