@@ -126,15 +126,17 @@ func (h *Host) messageNames(head abi.Digest, n *journal.Names) error {
 	return nil
 }
 
-// pins are what refs name: modules that were pushed, and points that were saved.
+// pins are what refs name: modules of harnesses and tools, and points that were saved.
 func (h *Host) pins(n *journal.Names) error {
-	harnesses, err := h.journal.Refs(harnessRef)
-	if err != nil {
-		return err
-	}
-	for _, r := range harnesses {
-		if err := n.Blob(r.Digest); err != nil {
+	for _, kind := range []string{harnessRef, toolRef} {
+		modules, err := h.journal.Refs(kind)
+		if err != nil {
 			return err
+		}
+		for _, r := range modules {
+			if err := n.Blob(r.Digest); err != nil {
+				return err
+			}
 		}
 	}
 	snapshots, err := h.journal.Refs(snapshotRef)

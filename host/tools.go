@@ -200,11 +200,17 @@ func (x *execution) callTools(ctx context.Context, effects []turn.ToolEffect, do
 
 // callTool is the outcome of a call, and the size of its result.
 func (x *execution) callTool(ctx context.Context, call abi.ToolCall, limit time.Duration) (turn.ToolOutcome, int) {
-	failed := func(format string, args ...any) (turn.ToolOutcome, int) {
-		return turn.ToolOutcome{Err: fmt.Errorf(format, args...)}, 0
+	result, size, err := x.host.performCall(ctx, tool.Call{Session: x.uid, Execution: x.spec.Execution, ToolCall: call}, limit)
+	if err != nil {
+		return turn.ToolOutcome{Err: err}, 0
 	}
+	return turn.ToolOutcome{Result: result}, size
+}
+
+// performCall makes a call, and tells the size of its result.
+func (h *Host) performCall(ctx context.Context, call tool.Call, limit time.Duration) (abi.ToolResult, int, error) {
 	result, err := within(ctx, limit, fmt.Sprintf("tool %q", call.Tool), func(ctx context.Context) (abi.ToolResult, error) {
-		tools, err := x.host.tools(ctx)
+		tools, err := h.tools(ctx)
 		if err != nil {
 			return abi.ToolResult{}, err
 		}
@@ -212,19 +218,52 @@ func (x *execution) callTool(ctx context.Context, call abi.ToolCall, limit time.
 		if !ok {
 			return abi.ToolResult{}, fmt.Errorf("tool %q: %w on this host", call.Tool, ErrNotFound)
 		}
-		return t.Executor.Call(ctx, tool.Call{Session: x.uid, Execution: x.spec.Execution, ToolCall: call})
+		return t.Executor.Call(ctx, call)
 	})
 	if err != nil {
-		return turn.ToolOutcome{Err: err}, 0
+		return abi.ToolResult{}, 0, err
 	}
 	b, err := json.Marshal(result)
 	switch {
 	case err != nil:
-		return failed("tool %q gave no valid result: %w", call.Tool, err)
+		return abi.ToolResult{}, 0, fmt.Errorf("tool %q gave no valid result: %w", call.Tool, err)
 	case len(b) > maxAnswerBytes:
-		return failed("tool %q gave %d bytes, at most %d are taken", call.Tool, len(b), maxAnswerBytes)
+		return abi.ToolResult{}, 0, fmt.Errorf("tool %q gave %d bytes, at most %d are taken", call.Tool, len(b), maxAnswerBytes)
 	}
-	return turn.ToolOutcome{Result: result}, len(b)
+	return result, len(b), nil
+}
+
+// Tools lists the tools that this host has now, by name.
+func (h *Host) Tools(ctx context.Context) ([]tool.Tool, error) {
+	all, err := h.tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]tool.Tool, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, all[name])
+	}
+	return list, nil
+}
+
+// TryTool makes one call of a tool outside of any session, under the bounds of a turn's,
+// with arguments that are a JSON object or empty. Nothing is recorded, and nobody is
+// asked. A call that failed is an error. It wraps ErrNotFound for a tool that this host
+// does not have, and ErrInvalid for arguments that cannot be.
+func (h *Host) TryTool(ctx context.Context, name string, args abi.Struct) (abi.ToolResult, error) {
+	args = bytes.TrimSpace(args)
+	if len(args) > 0 {
+		if _, err := abi.Canonical(args); err != nil || args[0] != '{' {
+			return abi.ToolResult{}, fmt.Errorf("%w: arguments: want a JSON object", ErrInvalid)
+		}
+	}
+	id, err := h.newExecutionID()
+	if err != nil {
+		return abi.ToolResult{}, err
+	}
+	call := abi.ToolCall{ID: "trial", Tool: name, Args: args, IdempotencyKey: string(id)}
+	result, _, err := h.performCall(ctx, tool.Call{Execution: id, ToolCall: call}, h.cfg.CallTimeout)
+	return result, err
 }
 
 // DecideRequest decides on a tool call that waits for it.

@@ -1,6 +1,6 @@
 // Package edge owns the default wiring of a host: the embedded journal in one
-// directory, the WebAssembly runtime, the bundled harnesses, the echo model, and
-// the models that agentcell.yaml has.
+// directory, the WebAssembly runtime, the bundled harnesses, the echo model,
+// the models that agentcell.yaml has, and the tools that the store has.
 // It is what agentctl uses and what an embedder begins with:
 //
 //	h, err := edge.Open(dir, edge.Options{})
@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/agentcell/agentcell/host"
@@ -51,7 +52,8 @@ type Options struct {
 	// DefaultModel serves turns that name none; empty means that of the configuration,
 	// or else EchoModel.
 	DefaultModel string
-	// Tools are what turns may call, by name; ToolSources offer more.
+	// Tools are what turns may call, by name; ToolSources offer more, and go before
+	// the tools that the store has.
 	Tools       map[string]tool.Tool
 	ToolSources []tool.Source
 	// CacheDir keeps compiled modules from one process to the next; empty, or
@@ -97,6 +99,7 @@ type Host struct {
 	*host.Host
 	journal *journal.Journal
 	runtime *runtime.Runtime
+	stored  *storedTools
 }
 
 // Open opens the store in dir, which it creates if need be, and makes a host on
@@ -165,9 +168,10 @@ func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error)
 		o.DefaultModel = EchoModel
 	}
 	rt := runtime.New(engine)
+	stored := newStoredTools(store, o)
 	h, err := host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
-		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: o.ToolSources, Prices: prices, Log: o.Log, Now: o.Now,
+		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: append(slices.Clip(o.ToolSources), stored), Prices: prices, Log: o.Log, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
 		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
 		AutoCollect: !o.ManualCollect, Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,
@@ -176,7 +180,7 @@ func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error)
 	if err != nil {
 		return nil, errors.Join(err, rt.Close(context.Background()))
 	}
-	return &Host{Host: h, journal: store, runtime: rt}, nil
+	return &Host{Host: h, journal: store, runtime: rt, stored: stored}, nil
 }
 
 // newEngine makes the engine. A cache saves time and nothing else: where there
@@ -204,7 +208,7 @@ func (h *Host) Journal() *journal.Journal { return h.journal }
 // Close drops the turns that run, which leaves them resumable, and closes every
 // part.
 func (h *Host) Close() error {
-	return errors.Join(h.Host.Close(), h.runtime.Close(context.Background()), h.journal.Close())
+	return errors.Join(h.Host.Close(), h.stored.plugins.Close(), h.runtime.Close(context.Background()), h.journal.Close())
 }
 
 // progress puts what the engine tells into words.

@@ -62,6 +62,8 @@ type Tool struct {
 	// OnCrash is what becomes of a call that was under way when its host died.
 	// Empty stands for abi.OnCrashUnknown.
 	OnCrash abi.OnCrash
+	// From says, for people, where the tool is from; it may be empty.
+	From string
 	// Executor performs the calls.
 	Executor Executor
 }
