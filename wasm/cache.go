@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/agentcell/agentcell/sdk/abi"
 	"github.com/agentcell/agentcell/wasm/rewrite"
@@ -22,13 +23,21 @@ type rewritten struct {
 	Start   []string // the exports that the golden run calls, in order
 	Memory  uint64   // in bytes, at first
 	code    []byte
+	data    []rewrite.Segment // that memory has at first
 }
 
 // rewrittenFile is what stands in front of the code in a file of the cache.
 type rewrittenFile struct {
 	rewritten
-	Bytes    int
-	Checksum uint32 // CRC-32C of the code
+	Bytes    int      // of the code, which is followed by the content of Data
+	Data     []extent // where the segments of memory go
+	Checksum uint32   // CRC-32C of code and content
+}
+
+// extent is a part of memory.
+type extent struct {
+	Offset uint32
+	Size   int
 }
 
 // cacheFile is where the rewritten form of a module is kept, beside the machine
@@ -51,11 +60,19 @@ func (e *Engine) cached(digest abi.Digest) (rewritten, bool) {
 	}
 	head, code, _ := bytes.Cut(file, []byte("\n"))
 	var f rewrittenFile
-	if json.Unmarshal(head, &f) != nil || f.Bytes != len(code) || f.Checksum != checksum(code) {
+	if json.Unmarshal(head, &f) != nil || f.Bytes < 0 || f.Bytes > len(code) || f.Checksum != checksum(code) {
 		return rewritten{}, false
 	}
-	f.code = code
-	return f.rewritten, true
+	var content []byte
+	f.code, content = code[:f.Bytes:f.Bytes], code[f.Bytes:]
+	for _, d := range f.Data {
+		if d.Size < 0 || d.Size > len(content) {
+			return rewritten{}, false
+		}
+		f.data = append(f.data, rewrite.Segment{Offset: d.Offset, Content: content[:d.Size]})
+		content = content[d.Size:]
+	}
+	return f.rewritten, len(content) == 0
 }
 
 // keep keeps a module for cached, if that is possible.
@@ -63,7 +80,14 @@ func (e *Engine) keep(digest abi.Digest, m rewritten) {
 	if e.cfg.CacheDir == "" {
 		return
 	}
-	head, err := json.Marshal(rewrittenFile{m, len(m.code), checksum(m.code)})
+	f := rewrittenFile{rewritten: m, Bytes: len(m.code)}
+	body := slices.Clone(m.code)
+	for _, s := range m.data {
+		f.Data = append(f.Data, extent{s.Offset, len(s.Content)})
+		body = append(body, s.Content...)
+	}
+	f.Checksum = checksum(body)
+	head, err := json.Marshal(f)
 	if err != nil {
 		return
 	}
@@ -72,12 +96,12 @@ func (e *Engine) keep(digest abi.Digest, m rewritten) {
 		return
 	}
 	// Another process may do the same: what has its name is whole.
-	f, err := os.CreateTemp(filepath.Dir(name), "new-*")
+	file, err := os.CreateTemp(filepath.Dir(name), "new-*")
 	if err != nil {
 		return
 	}
-	_, err = f.Write(append(append(head, '\n'), m.code...))
-	if f.Close() != nil || err != nil || os.Rename(f.Name(), name) != nil {
-		_ = os.Remove(f.Name()) // it only takes room
+	_, err = file.Write(append(append(head, '\n'), body...))
+	if file.Close() != nil || err != nil || os.Rename(file.Name(), name) != nil {
+		_ = os.Remove(file.Name()) // it only takes room
 	}
 }

@@ -85,7 +85,7 @@ func (e *Engine) compile(ctx context.Context, name string, digest abi.Digest, co
 		}
 		return nil, refusef("compile: %w", err)
 	}
-	if err := c.runGolden(ctx); err != nil {
+	if err := c.runGolden(ctx, m.data); err != nil {
 		return nil, errors.Join(err, c.code.Close(e.ctx))
 	}
 	if !warm {
@@ -94,13 +94,17 @@ func (e *Engine) compile(ctx context.Context, name string, digest abi.Digest, co
 	return c, nil
 }
 
-// runGolden makes the golden image, the state in which every cell begins.
-func (c *Compiled) runGolden(ctx context.Context) error {
+// runGolden makes the golden image, the state in which every cell begins, of a module
+// whose memory has data at first.
+func (c *Compiled) runGolden(ctx context.Context, data []rewrite.Segment) error {
 	cell, err := c.newCell()
 	if err != nil {
 		return err
 	}
 	cell.clock = goldenClock
+	for _, s := range data {
+		copy(cell.mem.bytes()[s.Offset:], s.Content)
+	}
 	for _, name := range c.start {
 		call := cell.begin(ctx, inGolden, nil, Turn{Seed: goldenSeed, Limits: c.engine.golden})
 		if _, err := call.invoke(cell.function(name)); err != nil {

@@ -155,7 +155,16 @@ func (e *Engine) prepare(code []byte) (rewritten, error) {
 	}
 	r := rewritten{
 		Size: int64(len(code)), Imports: importNames(m), Globals: m.Globals,
-		Memory: uint64(m.MemoryMin) * wasmPage, code: m.Code,
+		Memory: uint64(m.MemoryMin) * wasmPage,
+	}
+	// What memory has at first is in the golden image: no cell need be given it.
+	if r.code, r.data, err = rewrite.TakeData(m.Code); err != nil {
+		return rewritten{}, fmt.Errorf("%w: %w", ErrHost, err)
+	}
+	for i, s := range r.data {
+		if end := uint64(s.Offset) + uint64(len(s.Content)); end > r.Memory {
+			return rewritten{}, refusef("data segment %d ends at %d, memory begins with %d bytes", i, end, r.Memory)
+		}
 	}
 	if m.HasStart {
 		r.Start = append(r.Start, rewrite.ExportStart)

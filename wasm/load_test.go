@@ -61,7 +61,7 @@ func TestS1_LoadRefuses(t *testing.T) {
 			module: wasmtest.Module{Funcs: []wasmtest.Func{{Export: exportInitialize, Body: "i32.const 3 call $proc_exit"}}},
 		}.bytes(), "_initialize: the harness called proc_exit(3)"},
 		{"initialize recurses", with(wasmtest.Module{Funcs: []wasmtest.Func{{Export: exportInitialize, Body: "call $_initialize"}}}), "nested calls"},
-		{"data beyond memory", with(wasmtest.Module{Datas: []wasmtest.Data{{Offset: 65530, Bytes: make([]byte, 100)}}}), "instantiate"},
+		{"data beyond memory", with(wasmtest.Module{Datas: []wasmtest.Data{{Offset: 65530, Bytes: make([]byte, 100)}}}), "data segment 0 ends at 65630, memory begins with 65536 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := e.Load(t.Context(), test.name, test.code)

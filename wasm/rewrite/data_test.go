@@ -105,3 +105,47 @@ func segments(code []byte) int {
 	}
 	return 0
 }
+
+// What TakeData takes out and what it leaves come to the same memory, and
+// instructions find the segments that they name.
+func TestTakeData(t *testing.T) {
+	e := newEngines(t)[0]
+	const size = 64 << 10
+	rapid.Check(t, func(t *rapid.T) {
+		m := wasmtest.Module{Memories: []wasmtest.Memory{{Min: 1, Export: "memory"}}}
+		named := rapid.Bool().Draw(t, "named")
+		for range rapid.IntRange(0, 20).Draw(t, "segments") {
+			m.Datas = append(m.Datas, wasmtest.Data{
+				Offset:  int32(rapid.IntRange(0, 500).Draw(t, "offset")),
+				Bytes:   rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "content"),
+				Passive: named && rapid.IntRange(0, 2).Draw(t, "passive") == 0,
+			})
+		}
+		rewritten, err := rewrite.Rewrite(m.Bytes(), rewrite.Options{Allowed: allowAll})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, data, err := rewrite.TakeData(rewritten.Code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := func(code []byte, data []rewrite.Segment) []byte {
+			g, err := e.instantiate(code)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.close()
+			memory, _ := g.Memory().Read(0, size)
+			for _, s := range data {
+				copy(memory[s.Offset:], s.Content)
+			}
+			return bytes.Clone(memory)
+		}
+		if want, got := begin(rewritten.Code, nil), begin(rest, data); !bytes.Equal(want, got) {
+			t.Fatal("memory differs")
+		}
+		if untouched := begin(rest, nil); !bytes.Equal(untouched, make([]byte, size)) {
+			t.Fatal("something is left")
+		}
+	})
+}

@@ -14,7 +14,7 @@ const Version = 1
 
 // Revision changes whenever Rewrite would give other bytes for some module, or
 // refuse another one: what keeps its results is keyed by it.
-const Revision = 3
+const Revision = 4
 
 // ErrRefused reports a module that is malformed or asks for what a cell does
 // not have. The text says where and why.
