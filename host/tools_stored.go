@@ -119,6 +119,20 @@ func (s *ToolStore) List() ([]StoredTool, error) {
 	return list, nil
 }
 
+// Get reads one tool. It wraps ErrNotFound.
+func (s *ToolStore) Get(name string) (StoredTool, error) {
+	list, err := s.List()
+	if err != nil {
+		return StoredTool{}, err
+	}
+	for _, t := range list {
+		if t.Name == name {
+			return t, nil
+		}
+	}
+	return StoredTool{}, fmt.Errorf("tool %q: %w", name, ErrNotFound)
+}
+
 // Module reads the module of a stored tool.
 func (s *ToolStore) Module(d abi.Digest) ([]byte, error) { return s.journal.Blob(d) }
 

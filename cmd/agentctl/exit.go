@@ -11,6 +11,8 @@ import (
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/config"
 	"github.com/agentcell/agentcell/host/model/script"
+	"github.com/agentcell/agentcell/host/tool"
+	"github.com/agentcell/agentcell/host/tool/extism"
 	tools "github.com/agentcell/agentcell/host/tool/script"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
@@ -104,7 +106,7 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.As(err, &broken), errors.Is(err, host.ErrDivergence), errors.Is(err, journal.ErrCorrupt):
 		return exitUnverified
-	case errors.Is(err, host.ErrPlacement), errors.Is(err, host.ErrNotPortable), errors.Is(err, runtimes.ErrModule):
+	case errors.Is(err, host.ErrPlacement), errors.Is(err, host.ErrNotPortable), errors.Is(err, runtimes.ErrModule), errors.Is(err, extism.ErrModule):
 		return exitRefused
 	case errors.Is(err, host.ErrExists), errors.Is(err, journal.ErrExists),
 		errors.Is(err, host.ErrBusy), errors.Is(err, host.ErrOpenTurn),
@@ -113,6 +115,7 @@ func exitCode(err error) int {
 		return exitConflict
 	case errors.As(err, &usage), errors.Is(err, host.ErrInvalid), errors.Is(err, host.ErrAmbiguous),
 		errors.Is(err, host.ErrNothingOpen), errors.Is(err, host.ErrMidTurn), errors.Is(err, script.ErrScript), errors.Is(err, tools.ErrScript), errors.Is(err, config.ErrConfig),
+		errors.Is(err, tool.ErrTool), errors.Is(err, extism.ErrManifest),
 		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR):
 		return exitUsage
 	case errors.Is(err, host.ErrNotFound), errors.Is(err, journal.ErrNotFound),

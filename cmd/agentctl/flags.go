@@ -71,6 +71,27 @@ func (f durationFlag) String() string {
 
 func (f durationFlag) Type() string { return "duration" }
 
+// bytesFlag is a flag for a number of bytes.
+type bytesFlag struct {
+	value *int64
+	most  int64
+}
+
+func (f bytesFlag) Set(s string) (err error) {
+	*f.value, err = limit{bytes: true, most: f.most}.parse(s)
+	return err
+}
+
+// String is called on the zero value too.
+func (f bytesFlag) String() string {
+	if f.value == nil || *f.value == 0 {
+		return ""
+	}
+	return bytesText(*f.value)
+}
+
+func (f bytesFlag) Type() string { return "SIZE" }
+
 // defaultHarness is what a new session runs when nobody says otherwise.
 const defaultHarness = "echo"
 
@@ -253,8 +274,14 @@ func withoutNewline(b []byte) string {
 	return text
 }
 
-// readConfig reads a harness's config: JSON, or "@file" that holds it.
+// readConfig reads a harness's config.
 func readConfig(ctx context.Context, value string) ([]byte, error) {
+	return readJSON(ctx, "--config", value, `{"system":"be brief"}`)
+}
+
+// readJSON reads the value of a flag: JSON such as the example, "@file" that holds it,
+// or nothing.
+func readJSON(ctx context.Context, flag, value, example string) ([]byte, error) {
 	if value == "" {
 		return nil, nil
 	}
@@ -262,11 +289,11 @@ func readConfig(ctx context.Context, value string) ([]byte, error) {
 	if file, named := strings.CutPrefix(value, "@"); named {
 		var err error
 		if text, err = readFile(ctx, file, maxConfig); err != nil {
-			return nil, fmt.Errorf("--config @%s: %w", file, err)
+			return nil, fmt.Errorf("%s @%s: %w", flag, file, err)
 		}
 	}
 	if _, err := abi.Canonical(text); err != nil {
-		return nil, usagef(`--config: %w; want JSON such as '{"system":"be brief"}', or @file`, err)
+		return nil, usagef(`%s: %w; want JSON such as '%s', or @file`, flag, err, example)
 	}
 	return text, nil
 }

@@ -108,6 +108,7 @@ Environment:
 		newDUCommand(a),
 		newHarnessCommand(a),
 		newModelCommand(a),
+		newToolCommand(a),
 		newDoctorCommand(a),
 		newCompletionCommand(a),
 		newVersionCommand(a),

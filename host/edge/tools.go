@@ -27,8 +27,8 @@ func newStoredTools(j *journal.Journal, o Options) *storedTools {
 	}
 }
 
-// pluginTool says where a tool of the store is from.
-const pluginTool = "plug-in"
+// PluginTool says where a tool of the store is from.
+const PluginTool = "plug-in"
 
 // Tools implements tool.Source.
 func (s *storedTools) Tools(context.Context) ([]tool.Tool, error) {
@@ -44,7 +44,7 @@ func (s *storedTools) Tools(context.Context) ([]tool.Tool, error) {
 		}
 		module := extism.Module{Digest: t.Module, Code: func() ([]byte, error) { return s.Module(t.Module) }}
 		tools[i] = tool.Tool{
-			Definition: t.ToolDefinition, Mediation: t.Mediation, OnCrash: t.OnCrash, From: pluginTool,
+			Definition: t.ToolDefinition, Mediation: t.Mediation, OnCrash: t.OnCrash, From: PluginTool,
 			Executor: s.plugins.Executor(module, m),
 		}
 	}

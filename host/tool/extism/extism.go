@@ -139,7 +139,7 @@ var errTimeout = errors.New("no answer in time")
 // context, such as reading a pipe in a directory, is left behind: it holds its sandbox
 // and nobody else.
 func (e *executor) within(ctx context.Context, work func(context.Context) (abi.ToolResult, error)) (abi.ToolResult, error) {
-	limit := e.manifest.timeout()
+	limit := e.manifest.Timeout()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: it had %s", errTimeout, limit))
 	defer cancel()
 	if ctx.Err() != nil {

@@ -74,22 +74,28 @@ func TestOthers(t *testing.T) {
 	}{
 		{"hello", "hello.wasm", extism.Manifest{Export: "run_test"}, ``, text("Hello, world!")},
 		{
-			"count vowels", "count_vowels.wasm", extism.Manifest{Export: "count_vowels", Input: "text", WASI: true},
-			`{"text":"hello world"}`, abi.ToolResult{Output: abi.Struct(`{"count":3,"total":3,"vowels":"aeiouAEIOU"}`)},
+			"count vowels", "count_vowels.wasm",
+			extism.Manifest{Export: "count_vowels", Input: "text", WASI: true},
+			`{"text":"hello world"}`,
+			abi.ToolResult{Output: abi.Struct(`{"count":3,"total":3,"vowels":"aeiouAEIOU"}`)},
 		},
 		{
-			"config", "config.wasm", extism.Manifest{Export: "run_test", WASI: true, Config: map[string]string{"thing": "hello"}},
-			`{}`, abi.ToolResult{Output: abi.Struct(`{"config": "hello"}`)},
+			"config", "config.wasm",
+			extism.Manifest{Export: "run_test", WASI: true, Config: map[string]string{"thing": "hello"}},
+			`{}`,
+			abi.ToolResult{Output: abi.Struct(`{"config": "hello"}`)},
 		},
 		{
-			"haskell", "hello_haskell.wasm", extism.Manifest{Export: "testing", WASI: true, Config: map[string]string{"greeting": "Howdy"}, Input: "who"},
+			"haskell", "hello_haskell.wasm",
+			extism.Manifest{Export: "testing", WASI: true, Config: map[string]string{"greeting": "Howdy"}, Input: "who"},
 			`{"who":"John"}`, text("Howdy, John"),
 		},
 		{
 			"var", "var.wasm", extism.Manifest{Export: "run_test", WASI: true}, `{}`, text("a: 0"),
 		},
 		{
-			"a directory", "fs.wasm", extism.Manifest{Export: "run_test", WASI: true, Paths: []extism.Path{{Host: dir, Guest: "/mnt"}}},
+			"a directory", "fs.wasm",
+			extism.Manifest{Export: "run_test", WASI: true, Paths: []extism.Path{{Host: dir, Guest: "/mnt"}}},
 			`{}`, text("hello from outside"),
 		},
 	} {

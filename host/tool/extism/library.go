@@ -58,7 +58,7 @@ type library struct {
 // get gives a compiled module until put, and compiles it if it is not there. Who waits
 // for another's compiling gives up with ctx; what was begun is done and kept.
 func (l *library) get(ctx context.Context, m Module, manifest Manifest) (*compiled, error) {
-	v := variant{m.Digest, manifest.memory(), manifest.WASI}
+	v := variant{m.Digest, manifest.MemoryLimit(), manifest.WASI}
 	l.mu.Lock()
 	i := slices.IndexFunc(l.kept, func(c *compiled) bool { return c.variant == v })
 	var c *compiled

@@ -84,6 +84,15 @@ func ParsePath(s string) (Path, error) {
 	return p, p.check()
 }
 
+// String is p as ParsePath reads it.
+func (p Path) String() string {
+	s := p.Host + ":" + p.Guest
+	if p.ReadOnly {
+		s += ":ro"
+	}
+	return s
+}
+
 func (p Path) check() error {
 	if !filepath.IsAbs(p.Host) || p.Guest == "" {
 		return fmt.Errorf("%w: path %q as %q: want the whole path of a directory, and what it is for the plug-in", ErrManifest, p.Host, p.Guest)
@@ -129,14 +138,16 @@ func (m Manifest) Check() error {
 	return nil
 }
 
-func (m Manifest) timeout() time.Duration {
+// Timeout is the time that a call may take.
+func (m Manifest) Timeout() time.Duration {
 	if m.TimeoutMS == 0 {
 		return DefaultTimeout
 	}
 	return time.Duration(m.TimeoutMS) * time.Millisecond
 }
 
-func (m Manifest) memory() int64 {
+// MemoryLimit is the memory that the plug-in may have, in bytes.
+func (m Manifest) MemoryLimit() int64 {
 	if m.Memory == 0 {
 		return DefaultMemory
 	}
