@@ -77,6 +77,43 @@ func (h *Host) tools(ctx context.Context) (map[string]tool.Tool, error) {
 	return all, nil
 }
 
+// tool is the tool of that name, which a turn was granted. It is ErrNotFound if this host
+// does not have it.
+func (h *Host) tool(ctx context.Context, name string) (tool.Tool, error) {
+	if t, ok := h.cfg.Tools[name]; ok {
+		return t, nil
+	}
+	for _, s := range h.cfg.ToolSources {
+		t, ok, err := find(ctx, s, name)
+		if err == nil && ok {
+			err = t.Check()
+		}
+		if err != nil {
+			return tool.Tool{}, fmt.Errorf("tool %q: %w", name, err)
+		}
+		if ok {
+			return t, nil
+		}
+	}
+	return tool.Tool{}, fmt.Errorf("tool %q: %w on this host", name, ErrNotFound)
+}
+
+// find is the tool of that name which a source has.
+func find(ctx context.Context, s tool.Source, name string) (tool.Tool, bool, error) {
+	if f, ok := s.(tool.Finder); ok {
+		return f.Tool(ctx, name)
+	}
+	list, err := s.Tools(ctx)
+	if err != nil {
+		return tool.Tool{}, false, err
+	}
+	i := slices.IndexFunc(list, func(t tool.Tool) bool { return t.Definition.Name == name })
+	if i < 0 {
+		return tool.Tool{}, false, nil
+	}
+	return list[i], true, nil
+}
+
 // grants are the tools that a turn of the session is granted, by name.
 func (h *Host) grants(ctx context.Context, m meta) ([]abi.ToolGrant, error) {
 	tools, err := h.tools(ctx)
@@ -161,16 +198,9 @@ func byName(grants []abi.ToolGrant) map[string]abi.ToolGrant {
 // hasTools refuses a turn whose tools this host does not have: it must not record
 // that as their failure.
 func (h *Host) hasTools(ctx context.Context, grants []abi.ToolGrant) error {
-	if len(grants) == 0 {
-		return nil
-	}
-	tools, err := h.tools(ctx)
-	if err != nil {
-		return err
-	}
 	for _, g := range grants {
-		if _, ok := tools[g.Name]; !ok {
-			return fmt.Errorf("tool %q: %w on this host", g.Name, ErrNotFound)
+		if _, err := h.tool(ctx, g.Name); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -210,13 +240,9 @@ func (x *execution) callTool(ctx context.Context, call abi.ToolCall, limit time.
 // performCall makes a call, and tells the size of its result.
 func (h *Host) performCall(ctx context.Context, call tool.Call, limit time.Duration) (abi.ToolResult, int, error) {
 	result, err := within(ctx, limit, fmt.Sprintf("tool %q", call.Tool), func(ctx context.Context) (abi.ToolResult, error) {
-		tools, err := h.tools(ctx)
+		t, err := h.tool(ctx, call.Tool)
 		if err != nil {
 			return abi.ToolResult{}, err
-		}
-		t, ok := tools[call.Tool]
-		if !ok {
-			return abi.ToolResult{}, fmt.Errorf("tool %q: %w on this host", call.Tool, ErrNotFound)
 		}
 		return t.Executor.Call(ctx, call)
 	})
@@ -263,7 +289,10 @@ func (h *Host) TryTool(ctx context.Context, name string, args abi.Struct) (abi.T
 	}
 	call := abi.ToolCall{ID: "trial", Tool: name, Args: args, IdempotencyKey: string(id)}
 	result, _, err := h.performCall(ctx, tool.Call{Execution: id, ToolCall: call}, h.cfg.CallTimeout)
-	return result, err
+	if err != nil {
+		return abi.ToolResult{}, fmt.Errorf("call %s: %w", name, err)
+	}
+	return result, nil
 }
 
 // DecideRequest decides on a tool call that waits for it.

@@ -289,3 +289,22 @@ func (p *Provider) check() error {
 	}
 	return nil
 }
+
+// Find looks the key up where it is, in the environment or in a secret store, either of
+// which may be nil. Its error says what to do, and has nothing of the key.
+func (k Key) Find(getenv func(name string) string, secret func(name string) (string, error)) (string, error) {
+	name, inEnv := strings.CutPrefix(string(k), FromEnv)
+	switch {
+	case inEnv && getenv != nil && getenv(name) != "":
+		return getenv(name), nil
+	case inEnv:
+		return "", fmt.Errorf("the variable %s is not set", name)
+	case secret == nil:
+		return "", fmt.Errorf("%s: there is no secret store", k)
+	}
+	value, err := secret(strings.TrimPrefix(string(k), FromSecret))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", k, err)
+	}
+	return value, nil
+}

@@ -90,6 +90,14 @@ type Source interface {
 	Tools(ctx context.Context) ([]Tool, error)
 }
 
+// Finder is a Source that finds one tool without its others.
+type Finder interface {
+	// Tool finds the tool of that name, for a call of it or for a turn that was granted
+	// it. It may be one that Tools does not list any more, and without what a model is
+	// told of it. An error is that of the call, or keeps the turn from going on here.
+	Tool(ctx context.Context, name string) (t Tool, ok bool, err error)
+}
+
 // maxName is the longest name of a tool.
 const maxName = 128
 
