@@ -1,6 +1,7 @@
 // Package edge owns the default wiring of a host: the embedded journal in one
 // directory, the WebAssembly runtime, the bundled harnesses, the echo model,
-// the models that agentcell.yaml has, and the tools that the store has.
+// the models and the servers of tools that agentcell.yaml has, and the tools that the
+// store has.
 // It is what agentctl uses and what an embedder begins with:
 //
 //	h, err := edge.Open(dir, edge.Options{})
@@ -24,6 +25,7 @@ import (
 	"github.com/agentcell/agentcell/host/model/echo"
 	"github.com/agentcell/agentcell/host/model/route"
 	"github.com/agentcell/agentcell/host/tool"
+	"github.com/agentcell/agentcell/host/tool/mcp"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	runtime "github.com/agentcell/agentcell/runtimes/wasm"
@@ -100,12 +102,14 @@ type Host struct {
 	journal *journal.Journal
 	runtime *runtime.Runtime
 	stored  *storedTools
+	servers *mcp.Servers
 }
 
 // Open opens the store in dir, which it creates if need be, and makes a host on
-// it. No engine is started before a turn, or a look at a module, needs one.
+// it. No engine is started before a turn, or a look at a module, needs one, and no
+// server of tools before a turn, a call or a list of tools does.
 func Open(dir string, o Options) (*Host, error) {
-	routes, err := Models(dir, o)
+	settled, err := settle(dir, o)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +117,7 @@ func Open(dir string, o Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := over(store, routes, o)
+	h, err := over(store, settled)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -123,21 +127,34 @@ func Open(dir string, o Options) (*Host, error) {
 // OpenMemory is Open with a store that ends with the process, for tests. It has no
 // configuration but a ConfigFile.
 func OpenMemory(o Options) (*Host, error) {
-	routes, err := Models("", o)
+	s, err := settle("", o)
 	if err != nil {
 		return nil, err
 	}
-	return over(journal.OpenMemory(), routes, o)
+	return over(journal.OpenMemory(), s)
 }
 
 // Models is the table of models that the configuration has, of the directory dir
 // or of o. It needs no store.
 func Models(dir string, o Options) (*route.Table, error) {
+	s, err := settle(dir, o)
+	return s.routes, err
+}
+
+// settled are options with what they leave to the process, and the configuration.
+type settled struct {
+	Options
+	file   config.File
+	routes *route.Table
+}
+
+// settle reads the configuration of the directory dir or of o.
+func settle(dir string, o Options) (settled, error) {
 	var file config.File
 	if dir != "" || o.ConfigFile != "" {
 		var err error
 		if file, err = config.Load(dir, o.ConfigFile); err != nil {
-			return nil, err
+			return settled{}, err
 		}
 	}
 	if o.Getenv == nil {
@@ -146,11 +163,12 @@ func Models(dir string, o Options) (*route.Table, error) {
 	if o.ModelLog == nil {
 		o.ModelLog = o.Log
 	}
-	return route.New(file, route.Options{Getenv: o.Getenv, Secret: o.Secret, Log: o.ModelLog})
+	routes, err := route.New(file, route.Options{Getenv: o.Getenv, Secret: o.Secret, Log: o.ModelLog})
+	return settled{o, file, routes}, err
 }
 
-func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error) {
-	o = Fitted(o)
+func over(store *journal.Journal, s settled) (*Host, error) {
+	o, routes := Fitted(s.Options), s.routes
 	engine, err := newEngine(o)
 	if err != nil {
 		return nil, err
@@ -169,9 +187,10 @@ func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error)
 	}
 	rt := runtime.New(engine)
 	stored := newStoredTools(store, o)
+	servers := mcp.New(s.file.MCP, mcp.Options{Getenv: o.Getenv, Secret: o.Secret, Log: o.Log})
 	h, err := host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
-		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: append(slices.Clip(o.ToolSources), stored), Prices: prices, Log: o.Log, Now: o.Now,
+		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: append(slices.Clip(o.ToolSources), stored, servers), Prices: prices, Log: o.Log, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
 		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
 		AutoCollect: !o.ManualCollect, Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,
@@ -180,7 +199,7 @@ func over(store *journal.Journal, routes *route.Table, o Options) (*Host, error)
 	if err != nil {
 		return nil, errors.Join(err, rt.Close(context.Background()))
 	}
-	return &Host{Host: h, journal: store, runtime: rt, stored: stored}, nil
+	return &Host{Host: h, journal: store, runtime: rt, stored: stored, servers: servers}, nil
 }
 
 // newEngine makes the engine. A cache saves time and nothing else: where there
@@ -208,7 +227,7 @@ func (h *Host) Journal() *journal.Journal { return h.journal }
 // Close drops the turns that run, which leaves them resumable, and closes every
 // part.
 func (h *Host) Close() error {
-	return errors.Join(h.Host.Close(), h.stored.plugins.Close(), h.runtime.Close(context.Background()), h.journal.Close())
+	return errors.Join(h.Host.Close(), h.servers.Close(), h.stored.plugins.Close(), h.runtime.Close(context.Background()), h.journal.Close())
 }
 
 // progress puts what the engine tells into words.
