@@ -52,6 +52,9 @@ type Options struct {
 	// LockWait is how long Open waits for another process to let go of the
 	// directory before it gives up with ErrLocked.
 	LockWait time.Duration
+	// Beside are the names of files that others may keep in the directory: one with
+	// nothing else in it is an empty one.
+	Beside []string
 }
 
 const defaultFreeReserve = 16 << 20
@@ -86,7 +89,7 @@ func open(dir string, o Options) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, accessError(err)
 	}
-	foreign := checkDir(dir)
+	foreign := checkDir(dir, o.Beside)
 	// With a lock file it may be a journal that another process is just making.
 	if _, err := os.Stat(filepath.Join(dir, lockName)); foreign != nil && err != nil {
 		return nil, foreign
@@ -95,7 +98,7 @@ func open(dir string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkDir(dir); err != nil {
+	if err := checkDir(dir, o.Beside); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	store, err := openStore(dir, lock, o)
@@ -136,8 +139,8 @@ func openStore(dir string, lock *dirLock, o Options) (Storage, error) {
 }
 
 // checkDir refuses a directory that has files but no store, before anything is
-// written there.
-func checkDir(dir string) error {
+// written there. Those called as in beside do not count.
+func checkDir(dir string, beside []string) error {
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return accessError(err)
@@ -147,7 +150,7 @@ func checkDir(dir string) error {
 		case lockName, tryName, "MANIFEST-REWRITE":
 			return true
 		}
-		return false
+		return slices.Contains(beside, f.Name())
 	}
 	if !slices.ContainsFunc(files, func(f os.DirEntry) bool { return !begun(f) }) {
 		return nil // all there is, is what making a store begins with

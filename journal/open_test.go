@@ -124,6 +124,13 @@ func TestForeignDirectory(t *testing.T) {
 	if _, err := Open(filepath.Join(dir, "thesis.tex"), Options{}); err == nil {
 		t.Error("opened a file")
 	}
+	j, err := Open(dir, Options{Beside: []string{"thesis.tex"}})
+	if err != nil {
+		t.Fatalf("beside a file that may be there: %v", err)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestFormat(t *testing.T) {

@@ -69,6 +69,8 @@ func (a *app) completions(root *cobra.Command) {
 		"agentctl harness inspect": upTo(1, a.harnessWords),
 		"agentctl harness rm":      a.pushedWords,
 		"agentctl model test":      upTo(1, a.modelWords),
+		"agentctl secret rm":       upTo(1, a.secretWords),
+		"agentctl secret set":      upTo(1, a.secretWords),
 		"agentctl signal":          cobra.NoFileCompletions,
 		"agentctl snapshots rm":    upTo(1, a.snapshotWords),
 	}

@@ -69,7 +69,7 @@ func (a *app) checkData(context.Context) []finding {
 		f.Next = a.nextStep(journal.ErrReadOnly)
 		return []finding{f}
 	}
-	j, err := journal.Open(dir, journal.Options{})
+	j, err := journal.Open(dir, journal.Options{Beside: edge.Beside()})
 	if errors.Is(err, journal.ErrLocked) {
 		return []finding{{
 			Check: "data", Status: statusNote, Text: err.Error(),

@@ -13,6 +13,7 @@ import (
 	"github.com/agentcell/agentcell/host/model/script"
 	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/host/tool/extism"
+	"github.com/agentcell/agentcell/host/secret"
 	tools "github.com/agentcell/agentcell/host/tool/script"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
@@ -114,12 +115,12 @@ func exitCode(err error) int {
 		errors.Is(err, journal.ErrFenced), errors.Is(err, journal.ErrLocked):
 		return exitConflict
 	case errors.As(err, &usage), errors.Is(err, host.ErrInvalid), errors.Is(err, host.ErrAmbiguous),
-		errors.Is(err, host.ErrNothingOpen), errors.Is(err, host.ErrMidTurn), errors.Is(err, script.ErrScript), errors.Is(err, tools.ErrScript), errors.Is(err, config.ErrConfig),
+		errors.Is(err, host.ErrNothingOpen), errors.Is(err, host.ErrMidTurn), errors.Is(err, script.ErrScript), errors.Is(err, tools.ErrScript), errors.Is(err, config.ErrConfig), errors.Is(err, secret.ErrInvalid),
 		errors.Is(err, tool.ErrTool), errors.Is(err, extism.ErrManifest),
 		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR):
 		return exitUsage
 	case errors.Is(err, host.ErrNotFound), errors.Is(err, journal.ErrNotFound),
-		errors.Is(err, harnesses.ErrNotBundled), errors.Is(err, fs.ErrNotExist):
+		errors.Is(err, harnesses.ErrNotBundled), errors.Is(err, secret.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return exitNotFound
 	}
 	return exitFailure

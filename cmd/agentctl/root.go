@@ -109,6 +109,7 @@ Environment:
 		newHarnessCommand(a),
 		newModelCommand(a),
 		newToolCommand(a),
+		newSecretCommand(a),
 		newDoctorCommand(a),
 		newCompletionCommand(a),
 		newVersionCommand(a),

@@ -24,6 +24,7 @@ import (
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/model/echo"
 	"github.com/agentcell/agentcell/host/model/route"
+	"github.com/agentcell/agentcell/host/secret"
 	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/host/tool/mcp"
 	"github.com/agentcell/agentcell/journal"
@@ -42,7 +43,8 @@ type Options struct {
 	// the store, which need not be there.
 	ConfigFile string
 	// Getenv and Secret look up the keys that the configuration names, in the
-	// environment and in a secret store; nil means that of the process, and none.
+	// environment and in a secret store; nil means those of the process and of the
+	// directory, without which there is none.
 	Getenv func(name string) string
 	Secret func(name string) (string, error)
 	// ModelLog is told of each attempt of a model call, never of what it carried; nil
@@ -113,7 +115,7 @@ func Open(dir string, o Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := journal.Open(dir, journal.Options{LockWait: o.LockWait})
+	store, err := journal.Open(dir, journal.Options{LockWait: o.LockWait, Beside: Beside()})
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +125,10 @@ func Open(dir string, o Options) (*Host, error) {
 	}
 	return h, nil
 }
+
+// Beside are the names of the files that may stand in a directory before there is a
+// store in it: see journal.Options.
+func Beside() []string { return append(secret.Files(), config.FileName) }
 
 // OpenMemory is Open with a store that ends with the process, for tests. It has no
 // configuration but a ConfigFile.
@@ -159,6 +165,9 @@ func settle(dir string, o Options) (settled, error) {
 	}
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
+	}
+	if o.Secret == nil && dir != "" {
+		o.Secret = secret.In(dir, o.Now).Get
 	}
 	if o.ModelLog == nil {
 		o.ModelLog = o.Log
