@@ -66,7 +66,7 @@ func (e *Engine) cached(digest abi.Digest) (rewritten, bool) {
 	var content []byte
 	f.code, content = code[:f.Bytes:f.Bytes], code[f.Bytes:]
 	for _, d := range f.Data {
-		if d.Size < 0 || d.Size > len(content) {
+		if d.Size < 0 || d.Size > len(content) || uint64(d.Offset)+uint64(d.Size) > f.Memory {
 			return rewritten{}, false
 		}
 		f.data = append(f.data, rewrite.Segment{Offset: d.Offset, Content: content[:d.Size]})

@@ -159,7 +159,7 @@ func (e *Engine) prepare(code []byte) (rewritten, error) {
 	}
 	// What memory has at first is in the golden image: no cell need be given it.
 	if r.code, r.data, err = rewrite.TakeData(m.Code); err != nil {
-		return rewritten{}, fmt.Errorf("%w: %w", ErrHost, err)
+		return rewritten{}, refusef("%w", err)
 	}
 	for i, s := range r.data {
 		if end := uint64(s.Offset) + uint64(len(s.Content)); end > r.Memory {

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -62,6 +63,9 @@ func TestS1_LoadRefuses(t *testing.T) {
 		}.bytes(), "_initialize: the harness called proc_exit(3)"},
 		{"initialize recurses", with(wasmtest.Module{Funcs: []wasmtest.Func{{Export: exportInitialize, Body: "call $_initialize"}}}), "nested calls"},
 		{"data beyond memory", with(wasmtest.Module{Datas: []wasmtest.Data{{Offset: 65530, Bytes: make([]byte, 100)}}}), "data segment 0 ends at 65630, memory begins with 65536 bytes"},
+		{"data that no constant places", bytes.Replace(with(wasmtest.Module{
+			Globals: []wasmtest.Global{{Type: "i32", Init: "i32.const 1"}}, Datas: []wasmtest.Data{{Offset: 5, Bytes: []byte("data")}},
+		}), []byte("\x41\x05\x0b\x04data"), []byte("\x23\x00\x0b\x04data"), 1), "a data segment whose offset is not a constant"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := e.Load(t.Context(), test.name, test.code)

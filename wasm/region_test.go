@@ -203,7 +203,7 @@ func TestCopiedGrows(t *testing.T) {
 }
 
 // An idle cell's memory, and what is told of it, come at the price of the pages that
-// were touched; a new one has touched none.
+// were touched; a new one has touched none, and neither has making it.
 func TestNewCellsTouchNothing(t *testing.T) {
 	for _, memory := range memories(t) {
 		if memory == MemoryCopy {
@@ -211,6 +211,21 @@ func TestNewCellsTouchNothing(t *testing.T) {
 		}
 		t.Run(string(memory), func(t *testing.T) {
 			e := newEngine(t, Config{Memory: memory, MaxIdle: -1})
+			full := loaded(t, e, guest{run: "i32.const 0", module: wasmtest.Module{
+				Memories: []wasmtest.Memory{{Min: 2, Export: "memory"}},
+				Datas:    []wasmtest.Data{{Offset: 9, Bytes: bytes.Repeat([]byte{7}, wasmPage)}},
+			}}.bytes())
+			made, err := full.newCell()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer made.free()
+			if n := present(t, made.mem.bytes()); n != 0 {
+				t.Errorf("making a cell touches %d pages", n)
+			}
+			if mem := instantiate(t, full).cell.mem.bytes(); mem[8] != 0 || mem[9] != 7 || mem[wasmPage+8] != 7 || mem[wasmPage+9] != 0 {
+				t.Error("a new cell has not what its module begins with")
+			}
 			c := loaded(t, e, filler(40))
 			for _, in := range []*Instance{instantiate(t, c), restore(t, c, sized(c, 40*wasmPage))} {
 				if n := present(t, in.cell.mem.bytes()); n != 0 {

@@ -44,7 +44,8 @@
 //
 // memory.grow returns -1 when memory would have more than ExportPages pages.
 // Active data segments near each other are merged, the bytes between them zero as
-// they are anyway, unless instructions can name segments.
+// they are anyway, unless instructions can name segments. TakeData takes them out
+// altogether.
 //
 // # NaN
 //
