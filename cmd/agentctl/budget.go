@@ -69,10 +69,9 @@ model_calls, tool_calls, turns, fuel, and wall (time, such as 1h30m; that a turn
 does not count)`
 
 type budgetOptions struct {
-	session   sessionFlag
-	own, tree host.Amounts
-	ownSet    budgetFlag
-	treeSet   budgetFlag
+	session sessionFlag
+	ownSet  budgetFlag
+	treeSet budgetFlag
 }
 
 func newBudgetCommand(a *app) *cobra.Command {

@@ -36,13 +36,13 @@ func (n *newSessionFlags) add(cmd *cobra.Command) {
 	f.Var(text(&n.model, ""), "model", "model `M` for calls that name none (default: the session's, or echo)")
 	f.Var(text(&n.config, ""), "config", "the harness's config: `JSON` or @file")
 	f.Var(labelsFlag{labels: &n.labels}, "label", "label `KEY=VALUE` of a new session; may be given several times")
-	f.StringSliceVar(&n.grants, "grant", nil, "tools that the new session may call: `NAMES`, or patterns such as files.* (default: all)")
-	f.Var(limitsFlag{&n.limits}, "limit", "bound `NAME=VALUE` of the new session's turns: "+strings.Join(limitNames(), ", "))
-	f.Var(retainFlag{&n.retain}, "retain", "images of past turns that the new session keeps: all, or `LIST` such as last=8,every=16 (the default)")
+	f.StringSliceVar(&n.grants, "grant", nil, "tools that it may call: `NAMES`, or patterns such as files.* (default: all)")
+	f.Var(limitsFlag{&n.limits}, "limit", "bound `NAME=VALUE` of its turns: "+strings.Join(limitNames(), ", "))
+	f.Var(retainFlag{&n.retain}, "retain", "images of past turns that it keeps: all, or a `LIST` (default last=8,every=16)")
 	// It fails for a flag that is not there.
 	_ = cmd.RegisterFlagCompletionFunc("limit", limitWords)
-	addBudget(cmd, &n.budget, "budget", "what the new session may use: `NAME=VALUE` of "+strings.Join(host.AmountNames(), ", "))
-	addBudget(cmd, &n.tree, "tree-budget", "the same, `NAME=VALUE`, of the new session and its forks together")
+	addBudget(cmd, &n.budget, "budget", "what it may use in all: `NAME=VALUE`, such as tokens=100000; see agentctl budget")
+	addBudget(cmd, &n.tree, "tree-budget", "the same, `NAME=VALUE`, of it and its forks together")
 }
 
 // addFrom adds the flag for what a session can be made of in place of a harness.

@@ -107,7 +107,7 @@ const maxName = 128
 func (t Tool) Check() error {
 	g := t.Grant()
 	if !validName(g.Name) {
-		return fmt.Errorf("%w: its name is %.80q; want 1 to %d of a-z, A-Z, 0-9, _, - and .", ErrTool, g.Name, maxName)
+		return fmt.Errorf("%w: its name is %.80q; want 1 to %d of a-z, A-Z, 0-9, dot, _ and -", ErrTool, g.Name, maxName)
 	}
 	switch g.Mediation {
 	case abi.MediationControllerMediated, abi.MediationRequiresApproval:

@@ -121,7 +121,7 @@ var goals = []goal{
 		figure: metric{"host/edge.Snapshot/MB=100/dirty=2000", "p50-µs"}, atMost: 10900,
 	},
 	{
-		id: "F8", what: "interruption alone, on the tightest loop",
+		id: "F8", what: "interruption alone by a flag, which is not what we ship, on the tightest loop",
 		goal: "≤ 15 %", elsewhere: "wazero, closed on its context: 100–3,000 %",
 		figure: metric{"wasm/rewrite.Ways/loop=count", "flag-%"}, atMost: 15,
 	},
@@ -226,8 +226,8 @@ var goals = []goal{
 		figure: metric{"cmd/agentctl.Idle", "CPU-ms/s"}, atMost: 1,
 	},
 	{
-		id: "F15", what: "the static program, without the harnesses in it",
-		goal: "≤ 20 MB", elsewhere: "–",
-		figure: metric{"cmd/agentctl.Idle", "program-MB"}, atMost: 20,
+		id: "F15", what: "the static program with everything but the harnesses",
+		goal: "≤ 60 MB", elsewhere: "–",
+		figure: metric{"cmd/agentctl.Idle", "program-MB"}, atMost: 60,
 	},
 }
