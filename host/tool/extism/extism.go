@@ -140,15 +140,21 @@ var errTimeout = errors.New("no answer in time")
 // and nobody else.
 func (e *executor) within(ctx context.Context, work func(context.Context) (abi.ToolResult, error)) (abi.ToolResult, error) {
 	limit := e.manifest.Timeout()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: it had %s", errTimeout, limit))
+	timed, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if ctx.Err() != nil {
-		return abi.ToolResult{}, context.Cause(ctx)
+	over := func() (abi.ToolResult, error) {
+		if err := ctx.Err(); err != nil {
+			return abi.ToolResult{}, fmt.Errorf("plug-in: %w", err)
+		}
+		return abi.ToolResult{}, fmt.Errorf("%w: it had %s", errTimeout, limit)
+	}
+	if timed.Err() != nil {
+		return over()
 	}
 	select {
 	case e.plugins.slots <- struct{}{}:
-	case <-ctx.Done():
-		return abi.ToolResult{}, context.Cause(ctx)
+	case <-timed.Done():
+		return over()
 	}
 	type outcome struct {
 		result abi.ToolResult
@@ -164,16 +170,16 @@ func (e *executor) within(ctx context.Context, work func(context.Context) (abi.T
 			}
 			done <- o
 		}()
-		o.result, o.err = work(ctx)
+		o.result, o.err = work(timed)
 	}()
 	select {
 	case o := <-done:
-		if o.err != nil && ctx.Err() != nil {
-			return abi.ToolResult{}, context.Cause(ctx)
+		if o.err != nil && timed.Err() != nil {
+			return over()
 		}
 		return o.result, o.err
-	case <-ctx.Done():
-		return abi.ToolResult{}, context.Cause(ctx)
+	case <-timed.Done():
+		return over()
 	}
 }
 

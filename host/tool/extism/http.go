@@ -61,15 +61,18 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 		return nil, err
 	}
 	if !near(host) {
-		d.Control = func(_, address string, _ syscall.RawConn) error {
-			to, err := netip.ParseAddrPort(address)
-			if err != nil || !public(to.Addr().Unmap()) {
-				return errPrivate
-			}
-			return nil
-		}
+		d.Control = refusePrivate
 	}
 	return d.DialContext(ctx, network, address)
+}
+
+// refusePrivate is asked of each address before a connection is made to it.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil || !public(to.Addr().Unmap()) {
+		return errPrivate
+	}
+	return nil
 }
 
 // near reports whether a host is named in a way that may stand for a private address.
