@@ -21,6 +21,9 @@ const protocol = "2025-11-25"
 // link is what carries the messages of one connection.
 type link interface {
 	sdk.Transport
+	// leave begins the end of a link, which is cut when the session is closed or does
+	// not want to be.
+	leave()
 	// cut ends the link, soon, with all that waits for it.
 	cut()
 	// screened is what its messages pass.
@@ -36,8 +39,7 @@ type conn struct {
 
 	// list has the tools that the server offers, and nil when they have to be asked
 	// for. Whoever takes it puts it back.
-	list    chan *list
-	changed chan struct{} // has one element when the list has changed
+	list chan *list
 }
 
 // list is what came of listing tools.
@@ -48,7 +50,7 @@ type list struct {
 
 // connect starts or reaches a server, and greets it.
 func connect(s *server) (*conn, error) {
-	c := &conn{server: s, ended: make(chan struct{}), list: make(chan *list, 1), changed: make(chan struct{}, 1)}
+	c := &conn{server: s, ended: make(chan struct{}), list: make(chan *list, 1)}
 	c.list <- nil
 	var err error
 	if s.conf.URL != "" {
@@ -60,8 +62,7 @@ func connect(s *server) (*conn, error) {
 		return nil, err
 	}
 	client := sdk.NewClient(&sdk.Implementation{Name: "agentcell", Version: "1"}, &sdk.ClientOptions{
-		Capabilities:           &sdk.ClientCapabilities{},
-		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { c.change() },
+		Capabilities: &sdk.ClientCapabilities{}, // nothing may be asked of this client
 	})
 	limit := time.Duration(s.conf.Timeouts.Start)
 	ctx, cancel := context.WithTimeoutCause(s.ctx, limit, fmt.Errorf("it did not answer within %s", limit))
@@ -88,14 +89,6 @@ func connect(s *server) (*conn, error) {
 	return c, nil
 }
 
-// change notes that the server offers something else by now.
-func (c *conn) change() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
-}
-
 // cause is why the connection has ended.
 func (c *conn) cause() error {
 	if c.server.ctx.Err() != nil {
@@ -118,16 +111,9 @@ func (c *conn) explain(err error) error {
 	return err
 }
 
-// closeGrace is how long a server has to end by itself.
-const closeGrace = 2 * time.Second
-
 func (c *conn) close() {
-	cut := time.AfterFunc(closeGrace, c.link.cut)
-	if _, ok := c.link.(*process); ok {
-		c.link.cut() // it begins with asking, and a session is nothing beside the program
-	}
+	c.link.leave()
 	_ = c.session.Close()
-	cut.Stop()
 	c.link.cut()
 }
 
@@ -140,10 +126,8 @@ func (c *conn) tools(ctx context.Context) ([]tool.Tool, error) {
 	case known = <-c.list:
 	}
 	defer func() { c.list <- known }()
-	select {
-	case <-c.changed:
+	if c.link.screened().changed.Swap(false) {
 		known = nil
-	default:
 	}
 	if known != nil {
 		return known.tools, known.err
@@ -165,7 +149,6 @@ func (c *conn) tools(ctx context.Context) ([]tool.Tool, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDown, c.explain(down.err))
 	}
 	known = found
-	c.server.answered()
 	return known.tools, known.err
 }
 

@@ -1,12 +1,8 @@
 package mcp_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
-	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -22,7 +17,6 @@ import (
 	"github.com/agentcell/agentcell/host/config"
 	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/host/tool/mcp"
-	"github.com/agentcell/agentcell/host/tool/tooltest"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -141,12 +135,3 @@ func TestServers(t *testing.T) {
 		t.Errorf("what the server did (-want +got):\n%s", diff)
 	}
 }
-
-var (
-	_ = bytes.NewReader
-	_ = io.EOF
-	_ = slog.New
-	_ = net.Dial
-	_ = time.Now
-	_ = tooltest.Run
-)

@@ -32,8 +32,9 @@ func inherited() []string {
 }
 
 const (
-	termGrace = time.Second      // after a program is told to end
-	writeTime = 30 * time.Second // for a program to read a message
+	closeGrace = 5 * time.Second  // for a server to end by itself
+	termGrace  = time.Second      // for a program that is told to end
+	writeTime  = 30 * time.Second // for a program to read a message
 )
 
 // process is a server that is a program, on its stdin and stdout, and the programs
@@ -125,31 +126,34 @@ func (t timed) Write(b []byte) (int, error) {
 	return t.File.Write(b)
 }
 
-// cut implements link: it closes the program's stdin, by which a server is asked to
-// end, and then ends it with all programs of its group. The program is waited for only
-// when that is done, as until then nobody else can have the group's number.
+// leave implements link: it closes the program's stdin, by which a server is asked to
+// end, and waits for it.
+func (p *process) leave() {
+	_ = p.stdin.Close()
+	p.ends(closeGrace)
+	p.cut()
+}
+
+// cut implements link: it ends the program with all others of its group. It is waited
+// for only when that is done, as until then nobody else can have the group's number.
 func (p *process) cut() {
 	p.once.Do(func() {
 		_ = p.stdin.Close()
-		if !p.ends(closeGrace) {
-			endGroup(p.cmd.Process, false)
-			p.ends(termGrace)
-		}
+		endGroup(p.cmd.Process, false)
+		p.ends(termGrace)
 		endGroup(p.cmd.Process, true)
 		_ = p.cmd.Wait()
 		_ = p.stdout.Close()
 	})
 }
 
-// ends reports whether the program has closed its stdout within that time.
-func (p *process) ends(within time.Duration) bool {
+// ends waits until the program has closed its stdout, or that time is over.
+func (p *process) ends(within time.Duration) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
 	case <-p.eof:
-		return true
 	case <-timer.C:
-		return false
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 // A server that failed is left alone for firstPause, twice as long each time, and at
-// most for maxPause. One that ran and has ended is started again at once, the first
-// time.
+// most for maxPause. One that has answered a call before it ended is started again at
+// once, the first time.
 const (
 	firstPause = time.Second
 	maxPause   = time.Minute
@@ -33,7 +33,7 @@ type server struct {
 	mu       sync.Mutex
 	conn     *conn         // nil while there is none
 	starting chan struct{} // closed when the start that is under way is over; nil without one
-	failures int           // since the last answer
+	failures int           // since the last answer to a call, which counts as one less than none
 	until    time.Time     // of the pause
 	err      error         // why there is no conn
 	told     string        // to the log
@@ -129,7 +129,7 @@ func (s *server) start(over chan struct{}) {
 	defer close(over)
 	s.starting = nil
 	if err != nil {
-		s.down(err, s.failures)
+		s.down(err)
 		return
 	}
 	s.conn = c
@@ -146,29 +146,29 @@ func (s *server) watch(c *conn) {
 	}
 	s.mu.Lock()
 	s.conn = nil
-	s.down(c.cause(), s.failures-1)
+	s.down(c.cause())
 	s.mu.Unlock()
 	c.close()
 }
 
 // down notes a failure, after which the server is left alone for a while that grows
-// with the number of failures before it. s.mu is held.
-func (s *server) down(err error, before int) {
+// with the number of failures. s.mu is held.
+func (s *server) down(err error) {
 	s.failures++
 	s.err = fmt.Errorf("%w: %w", ErrDown, err)
 	s.until = time.Time{}
-	if before >= 0 {
-		s.until = time.Now().Add(min(firstPause<<min(before, 10), maxPause))
+	if s.failures > 0 {
+		s.until = time.Now().Add(min(firstPause<<min(s.failures-1, 10), maxPause))
 	}
 	if s.ctx.Err() == nil {
 		s.o.Log.Warn("server is down", "error", err)
 	}
 }
 
-// answered notes that the server works.
+// answered notes that the server has answered a call.
 func (s *server) answered() {
 	s.mu.Lock()
-	s.failures = 0
+	s.failures = -1
 	s.mu.Unlock()
 }
 

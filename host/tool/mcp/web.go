@@ -37,7 +37,7 @@ func newWeb(s *server) (*web, error) {
 	if w.next == nil {
 		w.next = http.DefaultTransport
 	}
-	w.ctx, w.stop = context.WithCancel(s.ctx)
+	w.ctx, w.stop = context.WithCancel(context.Background()) // it outlives the server's, to take leave
 	w.StreamableClientTransport = sdk.StreamableClientTransport{
 		Endpoint: s.conf.URL, MaxEventSize: -1, // lines are bounded here
 		HTTPClient: &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -46,6 +46,10 @@ func newWeb(s *server) (*web, error) {
 	}
 	return w, nil
 }
+
+// leave implements link: closing the session tells the server, which has some time to
+// take note.
+func (w *web) leave() { time.AfterFunc(closeGrace, w.stop) }
 
 func (w *web) cut() { w.stop() }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -35,7 +36,8 @@ type screen struct {
 	since   time.Time
 	failure error // the first one
 
-	failed chan struct{} // closed with the failure
+	failed  chan struct{} // closed with the failure
+	changed atomic.Bool   // the server has said that it offers other tools by now
 }
 
 func newScreen(limit int, secrets map[string]string) *screen {
@@ -93,6 +95,9 @@ func (s *screen) message(b []byte) ([]byte, error) {
 			return nil, err
 		}
 		switch string(method) {
+		case `"notifications/tools/list_changed"`:
+			s.changed.Store(true)
+			return nil, nil
 		case `"notifications/progress"`, `"notifications/message"`:
 			return nil, nil
 		}

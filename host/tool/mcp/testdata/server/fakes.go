@@ -128,7 +128,7 @@ func call(how string, r request, in *bufio.Reader) {
 	case "asks":
 		// What the client answers to its requests is the result.
 		var said []string
-		for _, method := range []string{"sampling/createMessage", "elicitation/create", "roots/list"} {
+		for _, method := range []string{"sampling/createMessage", "elicitation/create", "server/made/up"} {
 			fmt.Printf(`{"jsonrpc":"2.0","id":"q","method":%q,"params":{"messages":[],"maxTokens":1,"message":"?","requestedSchema":{"type":"object"}}}`+"\n", method)
 			for {
 				line, err := in.ReadBytes('\n')

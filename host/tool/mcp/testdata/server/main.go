@@ -30,7 +30,9 @@ func main() {
 	for name, handler := range tools(server) {
 		add(server, name, handler)
 	}
-	if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+	err := server.Run(context.Background(), &mcp.StdioTransport{})
+	note("end")
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

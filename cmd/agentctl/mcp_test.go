@@ -1,0 +1,36 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// mcpServer is the MCP server of host/tool/mcp's tests, built once.
+var mcpServer = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "agentctl-mcp")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "server")
+	if out, err := exec.Command("go", "build", "-o", path, "../../host/tool/mcp/testdata/server").CombinedOutput(); err != nil {
+		return nil, errors.New(string(out))
+	}
+	return os.ReadFile(path)
+})
+
+// buildMCPServer is the script command `mkserver FILE`: an MCP server on stdin and
+// stdout.
+func buildMCPServer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: mkserver FILE")
+	}
+	program, err := mcpServer()
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), program, 0o755))
+}
