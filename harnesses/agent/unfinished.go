@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/agentcell/agentcell/sdk"
+	"github.com/agentcell/agentcell/sdk/abi"
+)
+
+// maxTold bounds what is told of the arguments or the result of one call.
+const maxTold = 500
+
+// unfinished tells of the turns since the last one that the conversation has: they
+// failed or were canceled, and a memory that is put back knows nothing of them. What
+// their tools did to the world is not put back, though, and an agent that does not
+// know may do it twice. There is a note for each turn that called tools; what else
+// was said in it is left out, as people ask again.
+//
+// It reads what is new in the record, which mostly is one END.
+func (v *conversation) unfinished(ctx context.Context, t *sdk.Turn) ([]string, error) {
+	var notes []string
+	ends := sdk.HistoryQuery{From: v.Seen + 1, Kinds: []abi.EventKind{abi.EventEnd}}
+	for end, err := range t.History(ctx, ends) {
+		if err != nil {
+			return nil, err
+		}
+		before := v.Seen
+		v.Seen = end.Seq
+		if end.Event.End == nil || end.Event.End.State == abi.StateCompleted {
+			continue
+		}
+		calls, err := effects(ctx, t, before+1, end.Seq)
+		if err != nil {
+			return nil, err
+		}
+		if len(calls) > 0 {
+			notes = append(notes, fmt.Sprintf(
+				"[A turn before this one ended as %s, and you remember nothing of it. What tools did in it is done:\n%s]",
+				end.Event.End.State, strings.Join(calls, "\n"),
+			))
+		}
+	}
+	return notes, nil
+}
+
+// effects are the tool calls in the record from a seq on and before another, with
+// what came of them, a line each.
+func effects(ctx context.Context, t *sdk.Turn, from, before abi.Seq) ([]string, error) {
+	var calls []*abi.ToolCall
+	results := map[string]*abi.ToolResult{}
+	query := sdk.HistoryQuery{From: from, Kinds: []abi.EventKind{abi.EventToolCall, abi.EventToolResult}}
+	for record, err := range t.History(ctx, query) {
+		if err != nil {
+			return nil, err
+		}
+		if record.Seq >= before {
+			break
+		}
+		if record.Event.Tool != nil {
+			calls = append(calls, record.Event.Tool)
+		}
+		if record.Event.Result != nil {
+			results[record.Event.Result.ID] = record.Event.Result
+		}
+	}
+	lines := make([]string, len(calls))
+	for i, call := range calls {
+		outcome := "no result is known"
+		if result := results[call.ID]; result != nil {
+			outcome = resultText(result)
+		}
+		lines[i] = fmt.Sprintf("%s %.*s: %.*s", call.Tool, maxTold, call.Args, maxTold, outcome)
+	}
+	return lines, nil
+}

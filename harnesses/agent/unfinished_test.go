@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentcell/agentcell/sdk/abi"
+	"github.com/agentcell/agentcell/sdk/sdktest"
+)
+
+// TestUnfinished: what tools did in a turn that failed is told to the next one,
+// once; what was said in it is not.
+func TestUnfinished(t *testing.T) {
+	host := &sdktest.Host{Tools: workshop()}
+	h := new(agent)
+	say := func(input string, list ...abi.Message) {
+		t.Helper()
+		host.Model = answers(list...)
+		_, err := host.Run(t.Context(), h, input)
+		if failed := err != nil; failed == (len(list) > 0 && list[len(list)-1].Text() != "") {
+			t.Fatalf("%s: %v", input, err)
+		}
+	}
+	call := func(id, tool, args string) abi.Message {
+		return wants(abi.ToolCall{ID: id, Tool: tool, Args: abi.Struct(args)})
+	}
+	say("one", call("a", "files.read", `{"x":1}`), says("1"))
+	say("fails before it does anything")
+	say("fails in the middle", call("a", "files.read", `{"x":2}`), call("b", "files.lost", `{}`))
+	say("fails again", call("a", "db.drop", `{}`))
+	// A turn that was given up while a call was under way.
+	host.Records = append(host.Records, abi.LogRecord{
+		Seq:   host.Records[len(host.Records)-1].Seq + 1,
+		Event: &abi.Event{Kind: abi.EventToolCall, Tool: &abi.ToolCall{ID: "a", Tool: "pay", Args: abi.Struct(`{"eur":5}`)}},
+	}, abi.LogRecord{
+		Seq:   host.Records[len(host.Records)-1].Seq + 2,
+		Event: &abi.Event{Kind: abi.EventEnd, End: &abi.HarnessEnd{State: abi.StateCanceled}},
+	})
+	note := func(state, calls string) string {
+		return fmt.Sprintf("[A turn before this one ended as %s, and you remember nothing of it. What tools did in it is done:\n%s]", state, calls)
+	}
+	want := []string{
+		"one", "", "", "1",
+		note("FAILED", "files.read {\"x\":2}: {\"x\":2}\nfiles.lost {}: no such file"),
+		note("FAILED", "db.drop {}: denied: not today"),
+		note("CANCELED", `pay {"eur":5}: no result is known`),
+		"two",
+	}
+	said := func() []string {
+		var texts []string
+		for _, m := range host.Calls[len(host.Calls)-1].Messages {
+			texts = append(texts, m.Text())
+		}
+		return texts
+	}
+	say("two", says("2"))
+	if diff := cmp.Diff(want, said()); diff != "" {
+		t.Error(diff)
+	}
+	say("three", says("3"))
+	if diff := cmp.Diff(append(want, "2", "three"), said()); diff != "" {
+		t.Error(diff)
+	}
+	// However long the session is, a turn reads its end (F14).
+	before := host.Pages
+	say("four", says("4"))
+	if read := host.Pages - before; read != 2 {
+		t.Errorf("%d pages of history were read, want one with an END and one that is empty", read)
+	}
+}
