@@ -25,6 +25,18 @@ func others(t testing.TB) string {
 	return filepath.Join(strings.TrimSpace(string(dir)), "wasm")
 }
 
+// testCache is the compile cache that the tests of all packages share.
+func testCache(t testing.TB) string {
+	if dir := os.Getenv("AGENTCELL_TEST_CACHE"); dir != "" {
+		return dir
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "agentcell-test")
+}
+
 func module(code []byte) extism.Module {
 	return extism.Module{Digest: abi.DigestOf(code), Code: func() ([]byte, error) { return code, nil }}
 }
@@ -65,7 +77,7 @@ func TestOthers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "test.txt"), []byte("hello from outside"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := plugins(t, extism.Options{})
+	p := plugins(t, extism.Options{CacheDir: testCache(t)})
 	for _, tt := range []struct {
 		name, module string
 		manifest     extism.Manifest

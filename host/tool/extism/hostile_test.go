@@ -50,7 +50,7 @@ const answer = "\n local.tee 0\n local.get 0\n call $length\n call $output_set\n
 // What a plug-in may try, and the error that it is for whoever called it. Afterwards
 // the host still performs calls.
 func TestHostile(t *testing.T) {
-	p := plugins(t, extism.Options{})
+	p := plugins(t, extism.Options{CacheDir: testCache(t)})
 	run := extism.Manifest{Export: "run", TimeoutMS: 60_000}
 	short := extism.Manifest{Export: "run", TimeoutMS: 100}
 	large := extism.Manifest{Export: "run", Memory: 256 << 20}
@@ -211,9 +211,12 @@ func TestS4_SecretOfAPlugin(t *testing.T) {
 
 // A request stays among the hosts that are allowed, wherever it is sent on to.
 func TestHTTP(t *testing.T) {
+	var mu sync.Mutex
 	var seen []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
 		seen = append(seen, r.Host+r.URL.Path)
+		mu.Unlock()
 		switch r.URL.Path {
 		case "/away":
 			http.Redirect(w, r, "http://localhost"+r.Host[strings.LastIndexByte(r.Host, ':'):]+"/there", http.StatusFound)
@@ -248,7 +251,9 @@ func TestHTTP(t *testing.T) {
 		{name: "no request", hosts: "*", request: `{"url":7}`, fails: "what is asked for is not JSON of a request"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			mu.Lock()
 			seen = nil
+			mu.Unlock()
 			m := extism.Manifest{Export: "run", Memory: 1 << 20, TimeoutMS: 60_000}
 			if tt.name == "slow" {
 				m.TimeoutMS = 100
@@ -266,6 +271,8 @@ func TestHTTP(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.fails) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("got %v and the error %v; want %q", got, err, tt.fails)
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			for _, s := range seen {
 				if strings.Contains(s, "/x") || strings.Contains(s, "/there") {
 					t.Errorf("the server has seen %s", s)
@@ -293,7 +300,7 @@ func TestPaths(t *testing.T) {
 			t.Skip(err) // where links are not for everybody
 		}
 	}
-	p := plugins(t, extism.Options{})
+	p := plugins(t, extism.Options{CacheDir: testCache(t)})
 	code := other(t, "read_write.wasm")
 	run := func(export, path, input string, readOnly bool) (abi.ToolResult, error) {
 		t.Helper()

@@ -40,13 +40,13 @@ const (
 // mend makes a plug-in import http_request from hostModule, and limits its tables.
 // The rest is left to the engine, which refuses what is no module.
 func mend(code []byte) (_ []byte, err error) {
-	// Below, what ends too early is a panic of eof.
+	// Below, what is no module is a panic of errBroken.
 	defer func() {
 		if r := recover(); r != nil {
-			if r != errEOF {
+			if r != errBroken {
 				panic(r)
 			}
-			err = fmt.Errorf("%w: it ends within a section", ErrModule)
+			err = errBroken
 		}
 	}()
 	const header = "\x00asm\x01\x00\x00\x00"
@@ -130,15 +130,15 @@ func mendTables(in reader) ([]byte, error) {
 	return append(out, in.rest...), nil
 }
 
-// errEOF is what a reader panics with.
-var errEOF = errors.New("unexpected end")
+// errBroken is what a reader panics with.
+var errBroken = fmt.Errorf("%w: its imports or tables are broken off, or none", ErrModule)
 
 // reader reads a part of a module from its beginning.
 type reader struct{ rest []byte }
 
 func (r *reader) take(n uint32) []byte {
 	if uint64(n) > uint64(len(r.rest)) {
-		panic(errEOF)
+		panic(errBroken)
 	}
 	b := r.rest[:n]
 	r.rest = r.rest[n:]
@@ -148,9 +148,10 @@ func (r *reader) take(n uint32) []byte {
 func (r *reader) byte() byte { return r.take(1)[0] }
 
 func (r *reader) u32() uint32 {
+	const longest = 5
 	n, size := binary.Uvarint(r.rest)
-	if size <= 0 || n > 1<<32-1 {
-		panic(errEOF)
+	if size <= 0 || size > longest || n > 1<<32-1 {
+		panic(errBroken)
 	}
 	r.take(uint32(size))
 	return uint32(n)
@@ -158,10 +159,12 @@ func (r *reader) u32() uint32 {
 
 // limits are the least and the most of a table or memory.
 func (r *reader) limits() (least, most uint32) {
-	bounded := r.byte()&1 != 0
-	least, most = r.u32(), 1<<32-1
-	if bounded {
-		most = r.u32()
+	switch bounded := r.byte(); bounded {
+	case 0:
+		return r.u32(), 1<<32 - 1
+	case 1:
+		least = r.u32()
+		return least, r.u32()
 	}
-	return least, most
+	panic(errBroken)
 }
