@@ -47,6 +47,29 @@ func (f textFlag) String() string {
 
 func (f textFlag) Type() string { return "string" }
 
+// namesFlag is a flag for names with commas between them. None of them may be empty:
+// where no names mean all, a variable of a script that is not set would give all.
+type namesFlag struct{ names *[]string }
+
+func (f namesFlag) Set(s string) error {
+	names := strings.Split(s, ",")
+	if slices.Contains(names, "") {
+		return errors.New("a name is empty; give names with commas between them, or leave it out")
+	}
+	*f.names = append(*f.names, names...)
+	return nil
+}
+
+// String is called on the zero value too.
+func (f namesFlag) String() string {
+	if f.names == nil {
+		return ""
+	}
+	return strings.Join(*f.names, ",")
+}
+
+func (f namesFlag) Type() string { return "strings" }
+
 // durationFlag is a flag for a time above zero.
 type durationFlag struct{ value *time.Duration }
 

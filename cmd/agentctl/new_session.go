@@ -36,7 +36,7 @@ func (n *newSessionFlags) add(cmd *cobra.Command) {
 	f.Var(text(&n.model, ""), "model", "model `M` for calls that name none (default: the session's, or echo)")
 	f.Var(text(&n.config, ""), "config", "the harness's config: `JSON` or @file")
 	f.Var(labelsFlag{labels: &n.labels}, "label", "label `KEY=VALUE` of a new session; may be given several times")
-	f.StringSliceVar(&n.grants, "grant", nil, "tools that it may call: `NAMES`, or patterns such as files.* (default: all)")
+	f.Var(namesFlag{&n.grants}, "grant", "tools that it may call: `NAMES`, or patterns such as files.* (default: all)")
 	f.Var(limitsFlag{&n.limits}, "limit", "bound `NAME=VALUE` of its turns: "+strings.Join(limitNames(), ", "))
 	f.Var(retainFlag{&n.retain}, "retain", "images of past turns that it keeps: all, or a `LIST` (default last=8,every=16)")
 	// It fails for a flag that is not there.
