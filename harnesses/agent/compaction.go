@@ -33,8 +33,22 @@ const (
 
 // compact makes the conversation shorter if it is full. The last messages stay as
 // they are, reasoning and its signatures included, and so does what this turn was
-// asked. A tool call is never parted from its result.
+// asked; only where they do not fit into a request, results of tools are cut in them
+// as well. A tool call is never parted from its result.
 func (v *conversation) compact(ctx context.Context, t *sdk.Turn, c config) error {
+	if err := v.sumUp(ctx, t, c); err != nil {
+		return err
+	}
+	for n := range v.Said {
+		if c.Compaction.most == 0 || v.size().bytes <= c.Compaction.most {
+			break
+		}
+		v.shrink(func() { v.Said = cutResults(v.Said, n+1, c.Compaction.ResultBytes) })
+	}
+	return nil
+}
+
+func (v *conversation) sumUp(ctx context.Context, t *sdk.Turn, c config) error {
 	cut := v.cut(c.Compaction.Keep)
 	if cut == 0 || c.Compaction.fill(v.size()) <= full {
 		return nil
@@ -189,7 +203,7 @@ func partTexts(parts []abi.Part) []string {
 		case p.Data != nil:
 			texts = append(texts, string(p.Data.Data))
 		case p.File != nil:
-			texts = append(texts, fmt.Sprintf("[a file %s of type %s, %d bytes]", cmp.Or(p.File.Name, p.File.URI), p.File.MIME, len(p.File.Bytes)))
+			texts = append(texts, fmt.Sprintf("[file %s, %s, %d bytes]", cmp.Or(p.File.Name, p.File.URI, "without a name"), p.File.MIME, len(p.File.Bytes)))
 		case p.ToolCall != nil:
 			texts = append(texts, fmt.Sprintf("[call %s of %s] %s", p.ToolCall.ID, p.ToolCall.Tool, p.ToolCall.Args))
 		case p.ToolResult != nil:

@@ -168,6 +168,37 @@ func TestSummaryOfSummary(t *testing.T) {
 	}
 }
 
+// TestFitsRequest: what is kept is cut, too, where it would not fit into a request,
+// the oldest results first.
+func TestFitsRequest(t *testing.T) {
+	look := func(id string) abi.Message { return wants(abi.ToolCall{ID: id, Tool: "look"}) }
+	host := &sdktest.Host{
+		Config: []byte(`{"compaction":{"max_tokens":100000}}`),
+		Limits: &abi.Limits{RequestBytes: 8000},
+		Model:  answers(look("a"), look("b"), look("c"), says("done")),
+		Tools: map[string]func(abi.ToolCall) (abi.ToolResult, error){
+			"look": func(abi.ToolCall) (abi.ToolResult, error) {
+				return abi.ToolResult{Content: []abi.Part{{File: &abi.FilePart{MIME: "image/png", Bytes: make([]byte, 2000)}}}}, nil
+			},
+		},
+	}
+	if _, err := host.Run(t.Context(), new(agent), "go"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"user: go",
+		"assistant: [call a of look] ", "tool: [result of a] [file without a name, image/png, 2000 bytes]\n[cut to save room: it had 2000 bytes]",
+		"assistant: [call b of look] ", "tool: [result of b] [file without a name, image/png, 2000 bytes]",
+		"assistant: [call c of look] ", "tool: [result of c] [file without a name, image/png, 2000 bytes]",
+	}
+	if diff := cmp.Diff(want, lines(host)); diff != "" {
+		t.Error(diff)
+	}
+	if file := host.Calls[3].Messages[4].Parts[0].ToolResult.Content[0].File; file == nil || len(file.Bytes) != 2000 {
+		t.Errorf("result b is not as it was: %v", file)
+	}
+}
+
 // TestNoSummary: a model that sums nothing up fails the turn, and what was said
 // before it is still known.
 func TestNoSummary(t *testing.T) {

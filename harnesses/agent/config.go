@@ -30,6 +30,8 @@ type compaction struct {
 	MaxTokens   int `json:"max_tokens"`
 	Keep        int `json:"keep_messages"`
 	ResultBytes int `json:"tool_result_bytes"`
+
+	most int // bytes that fit into one request; 0: any number
 }
 
 // The values of tool_choice that are not the name of a tool.
@@ -66,15 +68,25 @@ func readConfig(t *sdk.Turn) (config, error) {
 			return config{}, invalid("%s: want at least %d", bound.name, bound.least)
 		}
 	}
-	if c.Compaction.MaxBytes == 0 && c.Compaction.MaxTokens == 0 {
-		c.Compaction.MaxBytes = defaultMaxBytes
-	}
+	c.Compaction.bound(int(t.Limits().RequestBytes))
 	for _, pattern := range c.Tools {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return config{}, invalid("tools: %q: want a name, or a pattern such as files.*", pattern)
 		}
 	}
 	return c, nil
+}
+
+// bound fills in what a configuration leaves open, for requests of so many bytes.
+// Some of a request is for tools, and for what JSON does to bytes and quotes.
+func (c *compaction) bound(request int) {
+	c.most = request / 8 * 5
+	if c.MaxBytes == 0 && c.MaxTokens == 0 {
+		c.MaxBytes = defaultMaxBytes
+	}
+	if c.most > 0 && (c.MaxBytes == 0 || c.MaxBytes > c.most) {
+		c.MaxBytes = c.most
+	}
 }
 
 func invalid(format string, args ...any) error {
