@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/agentcell/agentcell/host"
@@ -18,7 +19,10 @@ type storedTools struct {
 	plugins *extism.Plugins
 }
 
-var _ tool.Source = (*storedTools)(nil)
+var (
+	_ tool.Source = (*storedTools)(nil)
+	_ tool.Finder = (*storedTools)(nil)
+)
 
 func newStoredTools(j *journal.Journal, o Options) *storedTools {
 	return &storedTools{
@@ -38,17 +42,41 @@ func (s *storedTools) Tools(context.Context) ([]tool.Tool, error) {
 	}
 	tools := make([]tool.Tool, len(list))
 	for i, t := range list {
-		m, err := extism.ParseManifest(t.Manifest)
-		if err != nil {
-			return nil, fmt.Errorf("tool %q: %w", t.Name, err)
-		}
-		module := extism.Module{Digest: t.Module, Code: func() ([]byte, error) { return s.Module(t.Module) }}
-		tools[i] = tool.Tool{
-			Definition: t.ToolDefinition, Mediation: t.Mediation, OnCrash: t.OnCrash, From: PluginTool,
-			Executor: s.plugins.Executor(module, m),
+		if tools[i], err = s.tool(t); err != nil {
+			return nil, err
 		}
 	}
 	return tools, nil
+}
+
+// Tool implements tool.Finder.
+func (s *storedTools) Tool(_ context.Context, name string) (tool.Tool, bool, error) {
+	stored, err := s.Get(name)
+	if errors.Is(err, host.ErrNotFound) {
+		return tool.Tool{}, false, nil
+	}
+	if err != nil {
+		return tool.Tool{}, false, err
+	}
+	t, err := s.tool(stored)
+	return t, err == nil, err
+}
+
+func (s *storedTools) tool(t host.StoredTool) (tool.Tool, error) {
+	m, err := extism.ParseManifest(t.Manifest)
+	if err != nil {
+		return tool.Tool{}, fmt.Errorf("tool %q: %w", t.Name, err)
+	}
+	module := extism.Module{Digest: t.Module, Code: func() ([]byte, error) { return s.Module(t.Module) }}
+	return s.plugin(t.ToolGrant, module, m), nil
+}
+
+// plugin is the tool that a plug-in is.
+func (s *storedTools) plugin(g abi.ToolGrant, module extism.Module, m extism.Manifest) tool.Tool {
+	return tool.Tool{
+		Definition: g.ToolDefinition, Mediation: g.Mediation, OnCrash: g.OnCrash, From: PluginTool,
+		Executor: s.plugins.Executor(module, m),
+	}
 }
 
 // AddPlugin stores an Extism plug-in as a tool, once it has been loaded: it wraps
@@ -66,11 +94,7 @@ func (h *Host) AddPlugin(ctx context.Context, grant abi.ToolGrant, m extism.Mani
 		return host.StoredTool{}, fmt.Errorf("add tool %q: %w", grant.Name, err)
 	}
 	module := extism.Module{Digest: abi.DigestOf(code), Code: func() ([]byte, error) { return code, nil }}
-	t := tool.Tool{
-		Definition: grant.ToolDefinition, Mediation: grant.Mediation, OnCrash: grant.OnCrash,
-		Executor: h.stored.plugins.Executor(module, m),
-	}
-	return h.stored.Add(ctx, t, manifest, code)
+	return h.stored.Add(ctx, h.stored.plugin(grant, module, m), manifest, code)
 }
 
 // ToolStore keeps the tools that are stored.
