@@ -44,6 +44,8 @@ type File struct {
 	Models []Model `yaml:"models"`
 	// MCP are servers of tools, by the name that stands before those of their tools.
 	MCP map[string]MCP `yaml:"mcp"`
+	// Fetch is the tool fetch; nil means that there is none.
+	Fetch *Fetch `yaml:"fetch"`
 }
 
 // Provider is a place where models are. What is left out has a default.
@@ -261,6 +263,11 @@ func (f *File) check() error {
 			return fmt.Errorf("model %q: there is no provider %q", m.Name, m.Provider)
 		}
 		seen[m.Name] = true
+	}
+	if f.Fetch != nil {
+		if err := f.Fetch.check(); err != nil {
+			return fmt.Errorf("fetch: %w", err)
+		}
 	}
 	for name, m := range f.MCP {
 		if err := m.check(name); err != nil {

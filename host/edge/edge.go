@@ -1,7 +1,7 @@
 // Package edge owns the default wiring of a host: the embedded journal in one
 // directory, the WebAssembly runtime, the bundled harnesses, the echo model,
-// the models and the servers of tools that agentcell.yaml has, and the tools that the
-// store has.
+// the models, the servers of tools and the tool fetch that agentcell.yaml has, and the
+// tools that the store has.
 // It is what agentctl uses and what an embedder begins with:
 //
 //	h, err := edge.Open(dir, edge.Options{})
@@ -26,6 +26,7 @@ import (
 	"github.com/agentcell/agentcell/host/model/route"
 	"github.com/agentcell/agentcell/host/secret"
 	"github.com/agentcell/agentcell/host/tool"
+	"github.com/agentcell/agentcell/host/tool/fetch"
 	"github.com/agentcell/agentcell/host/tool/mcp"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
@@ -197,9 +198,13 @@ func over(store *journal.Journal, s settled) (*Host, error) {
 	rt := runtime.New(engine)
 	stored := newStoredTools(store, o)
 	servers := mcp.New(s.file.MCP, mcp.Options{Getenv: o.Getenv, Secret: o.Secret, Log: o.Log})
+	sources := append(slices.Clip(o.ToolSources), stored, servers)
+	if s.file.Fetch != nil {
+		sources = append(sources, fetch.New(*s.file.Fetch, fetch.Options{Getenv: o.Getenv, Secret: o.Secret}))
+	}
 	h, err := host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
-		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: append(slices.Clip(o.ToolSources), stored, servers), Prices: prices, Log: o.Log, Now: o.Now,
+		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: sources, Prices: prices, Log: o.Log, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
 		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
 		AutoCollect: !o.ManualCollect, Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,
