@@ -34,6 +34,17 @@ func swapOut(r region) {
 // present counts the pages that are in memory.
 func present(t *testing.T, mem []byte) (n int) {
 	t.Helper()
+	for _, e := range pageEntries(t, mem) {
+		if e&(pagemapPresent|pagemapSwapped) != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// pageEntries is what the page map says of mem.
+func pageEntries(t *testing.T, mem []byte) (all []uint64) {
+	t.Helper()
 	f, err := os.Open("/proc/self/pagemap")
 	if err != nil {
 		t.Skip(err)
@@ -44,11 +55,9 @@ func present(t *testing.T, mem []byte) (n int) {
 		t.Fatal(err)
 	}
 	for ; len(raw) > 0; raw = raw[pagemapEntry:] {
-		if le.Uint64(raw)&(pagemapPresent|pagemapSwapped) != 0 {
-			n++
-		}
+		all = append(all, le.Uint64(raw))
 	}
-	return n
+	return all
 }
 
 // trackedBackends are memfd mappings with each tracker, and without.
@@ -119,6 +128,43 @@ func TestTrackersAreExact(t *testing.T) {
 			}
 			if diff := cmp.Diff(want[:10], r.touched(nil, int(want[10]))); diff != "" {
 				t.Errorf("touched of the first (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A page that is not in memory, but for which the kernel has an entry of swap, is the
+// process's own. Tests have no swap to send pages to; a guard has such an entry, too.
+func TestTrackersCountSwapped(t *testing.T) {
+	for _, b := range trackedBackends(t) {
+		if b.facts().Dirty == DirtyCompare {
+			continue
+		}
+		t.Run(b.facts().Dirty, func(t *testing.T) {
+			g := newGoldenMemory(b, slices.Repeat([]byte{3}, wasmPage))
+			defer g.close()
+			r := b.region()
+			defer r.free()
+			mem, err := r.resize(g.size())
+			if err == nil {
+				err = r.become(g)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			mem[5*abi.PageSize]++
+			const guardInstall = 102 // MADV_GUARD_INSTALL, from Linux 6.13 on
+			guarded := mem[9*abi.PageSize : 11*abi.PageSize]
+			if err := unix.Madvise(guarded, guardInstall); err != nil {
+				t.Skip("this kernel has no guards: ", err)
+			}
+			for _, e := range pageEntries(t, guarded) {
+				if e&(pagemapPresent|pagemapSwapped) != pagemapSwapped {
+					t.Skipf("this kernel calls a guard something else: %#x", e)
+				}
+			}
+			if diff := cmp.Diff([]uint32{5, 9, 10}, r.touched(nil, wasmPage/abi.PageSize)); diff != "" {
+				t.Errorf("touched (-want +got):\n%s", diff)
 			}
 		})
 	}
