@@ -15,7 +15,7 @@ import (
 )
 
 // serveModel is the script command `serve NAME STATUS:FILE…`: a provider of models,
-// whose URL the variable NAME gets. It answers each request with the next status and
+// or another site, whose URL the variable NAME gets. It answers each request with the next status and
 // file, which may be left out, and writes the requests to the file NAME.requests, a
 // line each: path, headers with a key in them, and body.
 func serveModel(ts *testscript.TestScript, neg bool, args []string) {
@@ -46,6 +46,9 @@ func serveModel(ts *testscript.TestScript, neg bool, args []string) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return // agentctl is gone
+		}
+		if len(body) == 0 {
+			body = nil // which is null
 		}
 		line := map[string]any{"path": r.URL.RequestURI(), "auth": r.Header.Get("Authorization") + r.Header.Get("X-Api-Key"), "body": json.RawMessage(body)}
 		e := json.NewEncoder(requests)
