@@ -225,7 +225,16 @@ func exampleDirectory(t *testing.T, program string) (shell func(line string) *ex
 	if err != nil {
 		t.Fatal(err)
 	}
+	plugins, err := pluginDirectory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	vowels, err := os.ReadFile(filepath.Join(plugins, "count_vowels.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{
+		"count_vowels.wasm": string(vowels),
 		// The same code with a custom section is another module.
 		"echo-2.wasm":   string(echo) + "\x00\x05\x04next",
 		"question.txt":  "1 2\n",

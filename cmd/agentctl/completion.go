@@ -69,6 +69,9 @@ func (a *app) completions(root *cobra.Command) {
 		"agentctl harness inspect": upTo(1, a.harnessWords),
 		"agentctl harness rm":      a.pushedWords,
 		"agentctl model test":      upTo(1, a.modelWords),
+		"agentctl tool call":       upTo(1, a.toolWords),
+		"agentctl tool rm":         upTo(1, a.toolWords),
+		"agentctl tool show":       upTo(1, a.toolWords),
 		"agentctl secret rm":       upTo(1, a.secretWords),
 		"agentctl secret set":      upTo(1, a.secretWords),
 		"agentctl signal":          cobra.NoFileCompletions,
@@ -142,6 +145,19 @@ func (a *app) modelWords(cmd *cobra.Command, _ []string, begun string) ([]cobra.
 			names = append(names, name)
 		}
 	}
+	return beginning(begun, names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// toolWords completes the name of a tool that is stored: the others are not waited for.
+func (a *app) toolWords(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var names []string
+	_ = a.peek(func(h *edge.Host) error {
+		list, err := h.ToolStore().List()
+		for _, t := range list {
+			names = append(names, t.Name)
+		}
+		return err
+	})
 	return beginning(begun, names), cobra.ShellCompDirectiveNoFileComp
 }
 

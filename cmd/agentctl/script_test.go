@@ -134,6 +134,11 @@ func setup(env *testscript.Env) error {
 	}
 	env.Setenv("VERIFY_CHAIN", verifier)
 	env.Setenv("UNPACK_PORTABLE", filepath.Join(filepath.Dir(verifier), "unpack_portable.py"))
+	plugins, err := pluginDirectory()
+	if err != nil {
+		return err
+	}
+	env.Setenv("PLUGINS", plugins)
 	// For scripts that build harnesses: the compiler's cache, and no network.
 	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
 	if err != nil {
@@ -143,6 +148,16 @@ func setup(env *testscript.Env) error {
 	env.Setenv("GOPROXY", "off")
 	env.Values[processes{}] = map[string]*exec.Cmd{}
 	return nil
+}
+
+// pluginDirectory has the plug-ins that the SDK of Extism comes with, which others
+// have built.
+func pluginDirectory() (string, error) {
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/extism/go-sdk").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list: %w", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(dir)), "wasm"), nil
 }
 
 // exits is `exits CODE program args…`: exec, and the exit code is CODE.

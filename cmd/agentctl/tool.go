@@ -26,7 +26,7 @@ runs in a sandbox of its own. docs/tools.md has the rest.
 
 A session may call all the tools that there are when a turn begins, unless it was granted
 some by name: see create --grant.`,
-		Example: `  agentctl tool add vowels count_vowels.wasm --export count_vowels --input text --wasi
+		Example: `  agentctl tool add vowels count_vowels.wasm --export count_vowels --input text
   agentctl tool list
   agentctl tool call vowels --args '{"text":"hello world"}'`,
 		Args: unknownCommand,
@@ -153,7 +153,7 @@ func newToolShowCommand(a *app) *cobra.Command {
 		Short: "Show all facts of a tool",
 		Long: `show prints what is known of a tool: what a model is told of it, and of a plug-in also its
 module and what it may do. A config value that is a secret stands there by its name.`,
-		Example: `  agentctl tool add vowels count_vowels.wasm --export count_vowels --input text --wasi
+		Example: `  agentctl tool add vowels count_vowels.wasm --export count_vowels --input text
   agentctl tool show vowels`,
 		Args: oneTool,
 		RunE: func(cmd *cobra.Command, args []string) error { return runToolShow(cmd.Context(), a, args[0]) },
@@ -231,7 +231,7 @@ func newToolRemoveCommand(a *app) *cobra.Command {
 		Short: "Take a plug-in away",
 		Long: `rm takes a tool that was added away. What sessions have recorded of it stays, and replays
 without it. A turn that is under way and was granted it is told so when it calls it.`,
-		Example: `  agentctl tool add vowels count_vowels.wasm --export count_vowels --input text --wasi
+		Example: `  agentctl tool add vowels count_vowels.wasm --export count_vowels --input text
   agentctl tool rm vowels`,
 		Args: oneTool,
 		RunE: func(cmd *cobra.Command, args []string) error { return runToolRemove(cmd.Context(), a, args[0]) },
@@ -261,7 +261,7 @@ func newToolCallCommand(a *app) *cobra.Command {
 		Long: `call makes one call as a turn would make it, and prints the result: an object as JSON, a
 text as it is, of a file its type and size. It is the way to see that a tool works. Nothing is
 recorded and nobody is asked for approval, but what the tool does it does.`,
-		Example: `  agentctl tool add vowels count_vowels.wasm --export count_vowels --input text --wasi
+		Example: `  agentctl tool add vowels count_vowels.wasm --export count_vowels --input text
   agentctl tool call vowels --args '{"text":"hello world"}'
   agentctl tool call vowels --args '{"text":"hello world"}' --json`,
 		Args: oneTool,

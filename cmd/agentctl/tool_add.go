@@ -48,10 +48,9 @@ secret:NAME is looked up for each call: see agentctl secret.
 --on-crash says what becomes of a call that was under way when its host died: unknown tells
 the agent so, ask asks a person, and retry calls again. Plug-ins know no idempotency keys, so
 retry is your word that a call which is made twice does no harm.`,
-		Example: `  agentctl tool add vowels count_vowels.wasm --export count_vowels --input text --wasi
-  agentctl tool add careful count_vowels.wasm --export count_vowels --input text --wasi --approval --on-crash ask
-  agentctl tool add small count_vowels.wasm --export count_vowels --wasi --memory 16MiB --timeout 2s \
-    --config vowels=ae --description "Counts some vowels." --schema '{"type":"object"}'`,
+		Example: `  agentctl tool add vowels count_vowels.wasm --export count_vowels --input text
+  agentctl tool add small count_vowels.wasm --export count_vowels --memory 16MiB --timeout 2s
+  agentctl tool add gated count_vowels.wasm --export count_vowels --approval --on-crash ask`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 || args[0] == "" || args[1] == "" {
 				return usagef("tool add takes a name and a .wasm file; see %s --help", cmd.CommandPath())
@@ -73,7 +72,7 @@ retry is your word that a call which is made twice does no harm.`,
 	f.Var(text(&opts.schema, ""), "schema", "the JSON Schema of the arguments: `JSON`, or @file")
 	f.Var(text(&opts.grant.Description, ""), "description", "what a model is told of the tool: `TEXT`")
 	f.BoolVar(&opts.approval, "approval", false, "a person decides on each call")
-	f.Var(text(&opts.onCrash, string(abi.OnCrashUnknown)), "on-crash", "what becomes of a call whose host died: `RULE` is unknown, retry or ask")
+	f.Var(text(&opts.onCrash, string(abi.OnCrashUnknown)), "on-crash", "when the host dies in a call: `RULE` is unknown, retry or ask")
 	return cmd
 }
 

@@ -47,8 +47,8 @@ type Options struct {
 	CacheDir string
 	// Interpreter runs plug-ins without compiling them to machine code.
 	Interpreter bool
-	// Secret looks up a secret; nil means that there are none. Its errors hold
-	// nothing secret.
+	// Secret looks up a secret; nil means that there are none. Its errors name it, and
+	// hold nothing secret.
 	Secret func(name string) (string, error)
 }
 
@@ -218,7 +218,7 @@ func (e *executor) config() (map[string]string, secrets, error) {
 		}
 		secret, err := e.plugins.options.Secret(name)
 		if err != nil {
-			return nil, nil, fmt.Errorf("config %q: secret %q: %w", key, name, err)
+			return nil, nil, fmt.Errorf("config %q: %w", key, err)
 		}
 		config[key] = secret
 		found = append(found, secret)

@@ -174,7 +174,7 @@ func TestS4_SecretOfAPlugin(t *testing.T) {
 	asked := 0
 	secret := func(name string) (string, error) {
 		if asked++; name != "KEY" {
-			return "", fmt.Errorf("there is no secret %q", name)
+			return "", fmt.Errorf("secret %q: there is none", name)
 		}
 		return canary, nil
 	}
