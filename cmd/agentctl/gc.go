@@ -42,7 +42,7 @@ func runGC(ctx context.Context, a *app) error {
 	return a.with(ctx, "", func(h *edge.Host) error {
 		c, err := h.Collect(ctx)
 		if errors.Is(err, journal.ErrCorrupt) {
-			return &adviceError{err, "nothing was taken away; " + a.inPlace("repair") + " --session S makes damaged memory of a session again"}
+			return &adviceError{err, "nothing was taken away; " + a.nextStep(err)}
 		}
 		if err != nil {
 			return err

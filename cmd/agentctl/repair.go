@@ -51,6 +51,8 @@ func runRepair(ctx context.Context, a *app, opts repairOptions) error {
 			err = fmt.Errorf("session %s: %w: %s damaged", s.UID, journal.ErrCorrupt, count(left, "image of its memory is", "images of its memory are"))
 			if opts.dryRun {
 				err = &adviceError{err, a.agentctl("repair") + " repairs what the record allows"}
+			} else {
+				err = &adviceError{err, "what the record does not give, a copy of the directory has, or a file of export"}
 			}
 		}
 		return err

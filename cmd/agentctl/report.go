@@ -67,10 +67,13 @@ func (a *app) nextStep(err error) string {
 		advice   *adviceError
 		awaiting *awaitingError
 		damage   *host.ImageDamage
+		ended    *turnError
 	)
 	switch {
 	case errors.As(err, &awaiting):
 		return awaiting.next
+	case errors.As(err, &ended) && ended.Reason == abi.ReasonBudget:
+		return a.inPlace("budget") + " --session " + string(ended.Session.UID) + " shows what it may use and changes it"
 	case errors.As(err, &advice):
 		return advice.next
 	case errors.As(err, &damage):
@@ -87,6 +90,8 @@ func (a *app) nextStep(err error) string {
 		return a.agentctl("resume") + " goes on with it; " + a.agentctl("exec") + " --abandon --input TEXT drops it for a new one"
 	case errors.Is(err, runtimes.ErrModule):
 		return "docs/abi.md says what a module needs"
+	case errors.Is(err, journal.ErrCorrupt):
+		return a.aboutSession("repair") + " makes damaged memory again; for a damaged record, put a copy of the directory back, or import the session from a file"
 	case errors.Is(err, journal.ErrUnreadable):
 		return "put a copy of the directory back; sessions that were exported can be imported into another --data DIR"
 	case errors.Is(err, journal.ErrFull):
@@ -103,6 +108,15 @@ func (a *app) agentctl(command string) string {
 	line := a.inPlace(command)
 	if a.ref != "" {
 		line += " --session " + a.ref
+	}
+	return line
+}
+
+// aboutSession is the same, with a word for the session if there is none at hand.
+func (a *app) aboutSession(command string) string {
+	line := a.agentctl(command)
+	if a.ref == "" {
+		line += " --session S"
 	}
 	return line
 }
