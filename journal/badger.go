@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/dgraph-io/badger/v4"
@@ -288,7 +289,8 @@ func openDB(o badger.Options) (db *badger.DB, err error) {
 func corrupted(err *error, faults bool) {
 	debug.SetPanicOnFault(faults)
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("%w: a file of the store cannot be read: %v", ErrCorrupt, r)
+		text := strings.Fields(fmt.Sprint(r)) // badger's has many lines
+		*err = fmt.Errorf("%w: a file of the store cannot be read: %s", ErrCorrupt, strings.Join(text, " "))
 	}
 }
 

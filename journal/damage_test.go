@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,18 @@ func TestDamagedKey(t *testing.T) {
 		if _, _, err := j.Verify(t.Context(), uidOf(n), VerifyOptions{}); err != nil {
 			t.Errorf("session %d: %v", n, err)
 		}
+	}
+}
+
+// TestCorrupted holds what badger panics with to one line, as errors have.
+func TestCorrupted(t *testing.T) {
+	read := func() (err error) {
+		defer corrupted(&err, debug.SetPanicOnFault(true))
+		panic("==== Recovered====\nTable ID: 26\n\nBlock ID: 5\n")
+	}
+	const want = "corrupt: a file of the store cannot be read: ==== Recovered==== Table ID: 26 Block ID: 5"
+	if err := read(); !errors.Is(err, ErrCorrupt) || err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
 	}
 }
 
