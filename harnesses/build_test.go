@@ -19,7 +19,7 @@ func TestBuildIsReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere := filepath.Join(t.TempDir(), "another", "tree")
-	for _, dir := range []string{"sdk", filepath.Join("harnesses", "chat")} {
+	for _, dir := range []string{"sdk", filepath.Join("harnesses", "agent")} {
 		if err := os.CopyFS(filepath.Join(elsewhere, dir), os.DirFS(filepath.Join(here, dir))); err != nil {
 			t.Fatal(err)
 		}
@@ -33,14 +33,14 @@ func TestBuildIsReproducible(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Chat is the biggest, and uses all of the SDK but its own outputs.
-	first, second := build(t, here, "chat"), build(t, elsewhere, "chat")
+	// Agent is the biggest, and uses most of the SDK.
+	first, second := build(t, here, "agent"), build(t, elsewhere, "agent")
 	if !bytes.Equal(first, second) {
 		t.Errorf("%s and %s gave different modules of %d and %d bytes", here, elsewhere, len(first), len(second))
 	}
-	const limit = 7 << 19 // 3.5 MiB: what a module costs to compile and to keep
+	const limit = 15 << 18 // 3.75 MiB: what a module costs to compile and to keep
 	if len(first) > limit {
-		t.Errorf("chat has %d bytes, more than %d", len(first), limit)
+		t.Errorf("agent has %d bytes, more than %d", len(first), limit)
 	}
 }
 
