@@ -9,8 +9,13 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-// maxTold bounds what is told of the arguments or the result of one call.
-const maxTold = 500
+// What is told of turns that did not complete is bounded: so many turns, so many
+// calls of each, and so much of the arguments and of the result of a call.
+const (
+	maxTurnsTold = 4
+	maxCallsTold = 20
+	maxTold      = 500
+)
 
 // unfinished tells of the turns since the last one that the conversation has: they
 // failed or were canceled, and a memory that is put back knows nothing of them. What
@@ -20,25 +25,34 @@ const maxTold = 500
 //
 // It reads what is new in the record, which mostly is one END.
 func (v *conversation) unfinished(ctx context.Context, t *sdk.Turn) ([]string, error) {
-	var notes []string
-	ends := sdk.HistoryQuery{From: v.Seen + 1, Kinds: []abi.EventKind{abi.EventEnd}}
-	for end, err := range t.History(ctx, ends) {
+	type turn struct {
+		from, end abi.Seq
+		state     abi.EndState
+	}
+	var turns []turn
+	for record, err := range t.History(ctx, sdk.HistoryQuery{From: v.Seen + 1, Kinds: []abi.EventKind{abi.EventEnd}}) {
 		if err != nil {
 			return nil, err
 		}
-		before := v.Seen
-		v.Seen = end.Seq
-		if end.Event.End == nil || end.Event.End.State == abi.StateCompleted {
-			continue
+		if end := record.Event.End; end != nil && end.State != abi.StateCompleted {
+			turns = append(turns, turn{v.Seen + 1, record.Seq, end.State})
 		}
-		calls, err := effects(ctx, t, before+1, end.Seq)
+		v.Seen = record.Seq
+	}
+	var notes []string
+	if more := len(turns) - maxTurnsTold; more > 0 {
+		notes = append(notes, fmt.Sprintf("[%d turns before this one did not complete; these are the last of them.]", len(turns)))
+		turns = turns[more:]
+	}
+	for _, u := range turns {
+		calls, err := effects(ctx, t, u.from, u.end)
 		if err != nil {
 			return nil, err
 		}
 		if len(calls) > 0 {
 			notes = append(notes, fmt.Sprintf(
 				"[A turn before this one ended as %s, and you remember nothing of it. What tools did in it is done:\n%s]",
-				end.Event.End.State, strings.Join(calls, "\n"),
+				u.state, strings.Join(calls, "\n"),
 			))
 		}
 	}
@@ -65,13 +79,17 @@ func effects(ctx context.Context, t *sdk.Turn, from, before abi.Seq) ([]string, 
 			results[record.Event.Result.ID] = record.Event.Result
 		}
 	}
-	lines := make([]string, len(calls))
-	for i, call := range calls {
+	var lines []string
+	if more := len(calls) - maxCallsTold; more > 0 {
+		lines = append(lines, fmt.Sprintf("%d calls, and then", more))
+		calls = calls[more:]
+	}
+	for _, call := range calls {
 		outcome := "no result is known"
 		if result := results[call.ID]; result != nil {
 			outcome = resultText(result)
 		}
-		lines[i] = fmt.Sprintf("%s %.*s: %.*s", call.Tool, maxTold, call.Args, maxTold, outcome)
+		lines = append(lines, fmt.Sprintf("%s %.*s: %.*s", call.Tool, maxTold, call.Args, maxTold, outcome))
 	}
 	return lines, nil
 }

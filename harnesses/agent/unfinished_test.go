@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,5 +69,39 @@ func TestUnfinished(t *testing.T) {
 	say("four", says("4"))
 	if read := host.Pages - before; read != 2 {
 		t.Errorf("%d pages of history were read, want one with an END and one that is empty", read)
+	}
+}
+
+// TestUnfinishedIsBounded: however much failed, a prompt has room for it.
+func TestUnfinishedIsBounded(t *testing.T) {
+	host := &sdktest.Host{Tools: workshop()}
+	for turn := range maxTurnsTold + 2 {
+		var list []abi.Message
+		for i := range maxCallsTold + 3 {
+			args := fmt.Sprintf(`{"turn":%d,"x":%q}`, turn, strings.Repeat("x", 2*maxTold))
+			list = append(list, wants(abi.ToolCall{ID: fmt.Sprint(i), Tool: "files.read", Args: abi.Struct(args)}))
+		}
+		host.Config = []byte(`{"max_steps":100}`)
+		host.Model = answers(list...)
+		if _, err := host.Run(t.Context(), new(agent), "go"); err == nil {
+			t.Fatal("the turn did not fail")
+		}
+	}
+	host.Model = answers(says("done"))
+	if _, err := host.Run(t.Context(), new(agent), "last"); err != nil {
+		t.Fatal(err)
+	}
+	prompt := host.Calls[len(host.Calls)-1].Messages
+	if len(prompt) != 1+maxTurnsTold+1 || prompt[0].Text() != "[6 turns before this one did not complete; these are the last of them.]" {
+		t.Errorf("%d messages, the first %q", len(prompt), prompt[0].Text())
+	}
+	for i, m := range prompt[1 : 1+maxTurnsTold] {
+		lines := strings.Split(m.Text(), "\n")
+		if len(lines) != 2+maxCallsTold || lines[1] != "3 calls, and then" || !strings.HasPrefix(lines[2], fmt.Sprintf(`files.read {"turn":%d,`, 2+i)) {
+			t.Errorf("note %d has %d lines: %.80q", i+1, len(lines), lines[1:3])
+		}
+	}
+	if got := sizeOf(prompt...).bytes; got > maxTurnsTold*maxCallsTold*(2*maxTold+50) {
+		t.Errorf("%d bytes are told", got)
 	}
 }
