@@ -19,8 +19,8 @@ import (
 	sdk "github.com/extism/go-sdk"
 )
 
-// maxRedirects is how often one request may be sent on.
-const maxRedirects = 10
+// MaxRedirects is how often one request may be sent on.
+const MaxRedirects = 10
 
 // request is what a plug-in asks for.
 type request struct {
@@ -41,8 +41,8 @@ func newClient() *http.Client {
 			IdleConnTimeout:     90 * time.Second,
 		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
-			if len(via) >= maxRedirects {
-				return fmt.Errorf("it was sent on more than %d times", maxRedirects)
+			if len(via) >= MaxRedirects {
+				return fmt.Errorf("it was sent on more than %d times", MaxRedirects)
 			}
 			return allowed(caller(r.Context()).AllowedHosts, r.URL)
 		},

@@ -59,7 +59,7 @@ func TestMend(t *testing.T) {
 			Tables: tables, Funcs: []wasmtest.Func{{Export: "run"}},
 		}.Bytes()
 	}
-	most := wasmtest.Max(maxTableEntries)
+	most := wasmtest.Max(MaxTableEntries)
 	got, err := mend(module(envModule, wasmtest.Table{Min: 3}, wasmtest.Table{Max: wasmtest.Max(7)}, wasmtest.Table{Max: wasmtest.Max(1 << 30)}))
 	want := module(hostModule, wasmtest.Table{Min: 3, Max: most}, wasmtest.Table{Max: wasmtest.Max(7)}, wasmtest.Table{Max: most})
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {

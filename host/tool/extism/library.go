@@ -14,11 +14,11 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-// MaxModule is the size of the largest module, and maxCompiled how many compiled ones
+// MaxModule is the size of the largest module, and MaxCompiled how many compiled ones
 // are kept.
 const (
 	MaxModule   = 64 << 20
-	maxCompiled = 16
+	MaxCompiled = 16
 )
 
 // variant is a compiled module with what is decided when it is compiled.
@@ -103,7 +103,7 @@ func (l *library) put(c *compiled) {
 
 // shrink takes out what is too much, and gives what nobody uses of it.
 func (l *library) shrink() (unused []*compiled) {
-	for len(l.kept) > maxCompiled {
+	for len(l.kept) > MaxCompiled {
 		if c := l.kept[0]; l.drop(c) {
 			unused = append(unused, c)
 		}

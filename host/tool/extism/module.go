@@ -15,7 +15,7 @@ var ErrModule = errors.New("not a plug-in")
 // limit of memory counts.
 const (
 	maxTables       = 16
-	maxTableEntries = 1 << 18
+	MaxTableEntries = 1 << 18
 )
 
 // envModule is where plug-ins import what Extism gives them, and hostModule where
@@ -119,13 +119,13 @@ func mendTables(in reader) ([]byte, error) {
 			return nil, fmt.Errorf("%w: it has a table of a type that is not taken: %#x", ErrModule, kind)
 		}
 		least, most := in.limits()
-		if least > maxTableEntries {
-			return nil, fmt.Errorf("%w: it has a table of %d entries, at most %d are taken", ErrModule, least, maxTableEntries)
+		if least > MaxTableEntries {
+			return nil, fmt.Errorf("%w: it has a table of %d entries, at most %d are taken", ErrModule, least, MaxTableEntries)
 		}
 		const bounded = 1
 		out = append(out, kind, bounded)
 		out = binary.AppendUvarint(out, uint64(least))
-		out = binary.AppendUvarint(out, uint64(min(most, maxTableEntries)))
+		out = binary.AppendUvarint(out, uint64(min(most, MaxTableEntries)))
 	}
 	return append(out, in.rest...), nil
 }

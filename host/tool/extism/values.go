@@ -10,9 +10,9 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-// maxOutput bounds what a plug-in may answer. Bytes that are no text are a third
+// MaxOutput bounds what a plug-in may answer. Bytes that are no text are a third
 // longer in a record, which has room for 8 MiB.
-const maxOutput = 5 << 20
+const MaxOutput = 5 << 20
 
 // input is what the plug-in is given: the arguments as they are, or the one that is
 // its input, without the quotes of a string.
@@ -43,8 +43,8 @@ func (m Manifest) input(args abi.Struct) ([]byte, error) {
 // result is a tool's result of what the plug-in answered: an object is the output,
 // other text is a text, and anything else is a file.
 func result(output []byte) (abi.ToolResult, error) {
-	if len(output) > maxOutput {
-		return abi.ToolResult{}, fmt.Errorf("it answered %d bytes, at most %d are taken", len(output), maxOutput)
+	if len(output) > MaxOutput {
+		return abi.ToolResult{}, fmt.Errorf("it answered %d bytes, at most %d are taken", len(output), MaxOutput)
 	}
 	if len(output) == 0 {
 		return abi.ToolResult{}, nil
