@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -292,6 +293,46 @@ func TestS1_NoProxy(t *testing.T) {
 	if diff := cmp.Diff([]string{"93.184.216.34:80"}, w.dialed); diff != "" {
 		t.Errorf("dialed (-want +got):\n%s", diff)
 	}
+}
+
+// A site is who it says it is, or nothing is sent to it.
+func TestS1_Certificates(t *testing.T) {
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	defer s.Close()
+	w := &world{names: public(), tls: s.TLS, sites: map[string]site{"site.example": page("text/plain", "x")}}
+	f := w.fetcher(t, "fetch: {rules: [{host: site.example, headers: {Authorization: Bearer secret:site}}]}")
+	_, err := call(t.Context(), f, `{"url":"https://site.example/"}`)
+	w.served.Wait()
+	if err == nil || !strings.Contains(err.Error(), "certificate") || len(w.requests) > 0 {
+		t.Errorf("%v, sent %v", err, w.requests)
+	}
+	if diff := cmp.Diff([]string{"93.184.216.34:443"}, w.dialed); diff != "" {
+		t.Errorf("dialed (-want +got):\n%s", diff)
+	}
+}
+
+// Whatever a model writes, a request goes where the rules let it, or nowhere.
+func FuzzCall(f *testing.F) {
+	for _, seed := range []string{
+		`{"url":"http://site.example/"}`, `{"url":"http://[::ffff:10.0.0.8]:80/","method":"HEAD"}`, `{"url":"http://10.0.0.9"}`,
+		`{"url":"http://a.pages.example/%2e%2e","headers":{"Accept":"x"},"body":""}`, `{"url":"http://site.example:80@10.0.0.1/"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	allowed := []string{"93.184.216.34:80", "93.184.216.35:80", "93.184.216.36:80", "10.1.2.3:80", "10.0.0.8:80", "169.254.169.253:80"}
+	f.Fuzz(func(t *testing.T, args []byte) {
+		w := &world{names: public()}
+		_, err := call(t.Context(), w.fetcher(t, rules), string(args))
+		w.served.Wait()
+		if err == nil {
+			t.Error("nobody answers, and there is no error")
+		}
+		for _, to := range w.dialed {
+			if !slices.Contains(allowed, to) {
+				t.Errorf("dialed %s", to)
+			}
+		}
+	})
 }
 
 // Whose context ends is told so, and has no connection left.

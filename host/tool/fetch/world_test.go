@@ -3,6 +3,7 @@ package fetch_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,6 +48,8 @@ type world struct {
 	names map[string][]string
 	// sites are those behind names and addresses.
 	sites map[string]site
+	// tls, if set, is what all sites speak.
+	tls *tls.Config
 
 	// served is done when no connection is left.
 	served sync.WaitGroup
@@ -90,6 +93,9 @@ func (w *world) dial(_ context.Context, to netip.AddrPort) (net.Conn, error) {
 
 func (w *world) serve(c net.Conn) {
 	defer c.Close()
+	if w.tls != nil {
+		c = tls.Server(c, w.tls)
+	}
 	r, err := http.ReadRequest(bufio.NewReader(c))
 	if err != nil {
 		return
