@@ -65,7 +65,7 @@ func runUpgrade(ctx context.Context, a *app, opts upgradeOptions) error {
 		up, err := h.Upgrade(ctx, host.UpgradeRequest{Session: s.UID, Harness: harness, DryRun: opts.dryRun, Force: opts.force})
 		switch {
 		case errors.Is(err, host.ErrOpenTurn):
-			return &adviceError{err, a.inPlace("resume") + " goes on with it, " + a.inPlace("cancel") + " ends it"}
+			return &adviceError{err, a.agentctl("resume") + " goes on with it; " + a.agentctl("cancel") + " ends it"}
 		case errors.Is(err, host.ErrDivergence):
 			return &otherWayError{err, "nothing was changed; with --force the next turn runs the new module all the same"}
 		case err != nil:
