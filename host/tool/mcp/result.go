@@ -11,10 +11,13 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
+// notSent is the code of the SDK for a request that did not come through.
+const notSent = -32005
+
 // problem is why a call has failed: what the server answered, or what became of it.
 func (c *conn) problem(err error) error {
 	var answer *jsonrpc.Error
-	if errors.As(err, &answer) {
+	if c.link.screened().cause() == nil && errors.As(err, &answer) && answer.Code != notSent {
 		c.server.answered()
 		return fmt.Errorf("it answered with error %d: %.4000s", answer.Code, answer.Message)
 	}

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -23,8 +26,12 @@ func fake(how string) {
 	case "mute":
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
-	case "stubborn": // neither answers nor ends
-		select {}
+	case "stubborn", "stubborn-child": // neither answers nor ends
+		signal.Ignore(syscall.SIGTERM)
+		if len(os.Args) > 2 {
+			_ = exec.Command(os.Args[0], "hold", os.Args[2]).Start()
+		}
+		time.Sleep(time.Hour)
 	case "garbage":
 		fmt.Println("Welcome to the server!")
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -49,7 +56,7 @@ func fake(how string) {
 		case "initialize":
 			answer(r, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"fake","version":"1"}}`)
 			if how == "deaf" {
-				select {}
+				time.Sleep(time.Hour)
 			}
 		case "tools/list":
 			lists++

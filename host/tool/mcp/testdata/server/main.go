@@ -92,6 +92,7 @@ func tools(server *mcp.Server) map[string]handler {
 			return nil, ctx.Err()
 		},
 		"env": func(context.Context, json.RawMessage) (*mcp.CallToolResult, error) {
+			fmt.Fprintln(os.Stderr, "TOKEN is", os.Getenv("TOKEN"))
 			dir, _ := os.Getwd()
 			return text(strings.Join(append(os.Environ(), "dir="+dir), "\n"))
 		},
@@ -125,5 +126,4 @@ func hold(address string) {
 		os.Exit(1)
 	}
 	_, _ = io.Copy(io.Discard, conn)
-	select {}
 }
