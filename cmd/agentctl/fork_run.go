@@ -302,7 +302,11 @@ func (f *fanOut) conclude() error {
 		f.data([]byte(t.format([]string{"CHILD", "STATE", "TOKENS", "ROOT", "OUTPUT"}, rows)))
 	}
 	if worst == nil {
-		f.note("all %d children completed; %s compares two of them", len(f.rows), f.inPlace("diff")+" A B")
+		of, with := "the child", "it with another session"
+		if n := len(f.rows); n > 1 {
+			of, with = fmt.Sprintf("all %d children", n), "two of them"
+		}
+		f.note("%s completed; %s A B compares %s", of, f.inPlace("diff"), with)
 		return nil
 	}
 	if f.json {
