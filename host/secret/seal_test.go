@@ -25,9 +25,9 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		all, err := k.open(b)
 		switch {
-		case bytes.Equal(b, sealed):
-			if diff := cmp.Diff(map[string]entry{"a": {Value: []byte("b")}}, all); diff != "" || err != nil {
-				t.Errorf("%v, secrets (-want +got):\n%s", err, diff)
+		case err == nil: // sealed here, or by another process of the fuzzer
+			if diff := cmp.Diff(map[string]entry{"a": {Value: []byte("b")}}, all); diff != "" {
+				t.Errorf("secrets (-want +got):\n%s", diff)
 			}
 		case !errors.Is(err, errForm) && !errors.Is(err, errSeal) && !errors.Is(err, errOtherKey):
 			t.Errorf("%v, %v", all, err)
