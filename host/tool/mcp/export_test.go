@@ -7,3 +7,10 @@ func Up(s *Servers, name string) bool {
 	defer of.mu.Unlock()
 	return of.conn != nil
 }
+
+// Rest makes the pauses after failures as long as they get.
+func Rest(s *Servers) {
+	for _, of := range s.servers {
+		of.pause = maxPause
+	}
+}

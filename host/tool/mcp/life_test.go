@@ -87,6 +87,7 @@ func TestServers_Cancel(t *testing.T) {
 func TestServers_Restart(t *testing.T) {
 	c, log := stdio(t)
 	s := one(t, c)
+	mcp.Rest(s)
 	if _, err := call(t.Context(), s, "s.fail", ``); err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ type server struct {
 	o     Options
 	ctx   context.Context // ends when the server is closed for good
 	slots chan struct{}   // of the calls that are under way
+	pause time.Duration   // the first one
 
 	mu       sync.Mutex
 	conn     *conn         // nil while there is none
@@ -37,6 +38,7 @@ type server struct {
 	until    time.Time     // of the pause
 	err      error         // why there is no conn
 	told     string        // to the log
+	closed   bool          // nothing is started any more
 	ends     sync.WaitGroup
 }
 
@@ -56,7 +58,7 @@ func newServer(ctx context.Context, name string, c config.MCP, o Options) *serve
 		}
 	}
 	o.Log = o.Log.With("mcp", name)
-	return &server{name: name, conf: c, o: o, ctx: ctx, slots: make(chan struct{}, c.Limits.Concurrent)}
+	return &server{name: name, conf: c, o: o, ctx: ctx, slots: make(chan struct{}, c.Limits.Concurrent), pause: firstPause}
 }
 
 // tell logs that the server's tools are left out, once for each reason.
@@ -88,7 +90,7 @@ func (s *server) failed(err error) error {
 // connected is the connection to the server, which is started if need be.
 func (s *server) connected(ctx context.Context) (*conn, error) {
 	s.mu.Lock()
-	if s.ctx.Err() != nil {
+	if s.closed || s.ctx.Err() != nil {
 		s.mu.Unlock()
 		return nil, s.failed(errClosed)
 	}
@@ -100,11 +102,12 @@ func (s *server) connected(ctx context.Context) (*conn, error) {
 		defer s.mu.Unlock()
 		return nil, s.failed(fmt.Errorf("%w; it is tried again in %s", s.err, left.Round(100*time.Millisecond)))
 	}
-	if s.starting == nil {
-		s.starting = make(chan struct{})
-		s.ends.Go(func() { s.start(s.starting) })
-	}
 	starting := s.starting
+	if starting == nil {
+		starting = make(chan struct{})
+		s.starting = starting
+		s.ends.Go(func() { s.start(starting) })
+	}
 	s.mu.Unlock()
 	select {
 	case <-ctx.Done():
@@ -158,7 +161,7 @@ func (s *server) down(err error) {
 	s.err = fmt.Errorf("%w: %w", ErrDown, err)
 	s.until = time.Time{}
 	if s.failures > 0 {
-		s.until = time.Now().Add(min(firstPause<<min(s.failures-1, 10), maxPause))
+		s.until = time.Now().Add(min(s.pause<<min(s.failures-1, 10), maxPause))
 	}
 	if s.ctx.Err() == nil {
 		s.o.Log.Warn("server is down", "error", err)
@@ -174,7 +177,8 @@ func (s *server) answered() {
 
 // close waits until nothing of the server is left; its context has ended.
 func (s *server) close() {
-	s.mu.Lock() // whoever has seen the context alive has counted its start by now
+	s.mu.Lock()
+	s.closed = true
 	s.mu.Unlock()
 	s.ends.Wait()
 }

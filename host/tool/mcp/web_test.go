@@ -197,9 +197,12 @@ func TestWeb_Hostile(t *testing.T) {
 		{"no answer", "no answer within 300ms", hello(hang)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := quick(config.MCP{Headers: map[string]config.Value{"Authorization": {Key: "secret:token"}}}, 300*time.Millisecond, 300*time.Millisecond)
-			if !strings.HasPrefix(tt.name, "no answer") {
-				c = quick(c, time.Minute, time.Minute)
+			c := quick(config.MCP{Headers: map[string]config.Value{"Authorization": {Key: "secret:token"}}}, time.Minute, time.Minute)
+			switch tt.name {
+			case "no answer to hello":
+				c = quick(c, 300*time.Millisecond, time.Minute)
+			case "no answer":
+				c = quick(c, time.Minute, 300*time.Millisecond)
 			}
 			c.Limits.ResultBytes = 1_000_000
 			s, _ := serve(t, tt.h, c)

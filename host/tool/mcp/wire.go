@@ -15,12 +15,13 @@ import (
 )
 
 // What a server says beside its answers may not come to more than maxChatter in
-// chatterTime, each message counted with messageCost: it waits in memory until it is
-// dealt with.
+// chatterTime, each message counted with noticeCost, or requestCost if it wants an
+// answer: it waits in memory until it is dealt with.
 const (
 	maxChatter  = 16 << 20
 	chatterTime = time.Minute
-	messageCost = 1 << 10
+	noticeCost  = 1 << 10
+	requestCost = 32 << 10
 )
 
 // screen is what every message of a server passes before the SDK sees it. It bounds
@@ -91,7 +92,11 @@ func (s *screen) message(b []byte) ([]byte, error) {
 		return nil, fmt.Errorf("it sent what is no message: %.60q", b)
 	}
 	if method, ok := fields["method"]; ok {
-		if err := s.count(len(b)); err != nil {
+		cost := noticeCost
+		if _, ok := fields["id"]; ok {
+			cost = requestCost
+		}
+		if err := s.count(len(b) + cost); err != nil {
 			return nil, err
 		}
 		switch string(method) {
@@ -112,13 +117,13 @@ func (s *screen) message(b []byte) ([]byte, error) {
 }
 
 // count bounds what is no answer.
-func (s *screen) count(size int) error {
+func (s *screen) count(cost int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now(); now.Sub(s.since) > chatterTime {
 		s.since, s.chatter = now, 0
 	}
-	if s.chatter += size + messageCost; s.chatter > maxChatter {
+	if s.chatter += cost; s.chatter > maxChatter {
 		return errors.New("it sent too many messages that are no answers")
 	}
 	return nil
