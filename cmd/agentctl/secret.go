@@ -26,7 +26,7 @@ Secrets are of a data directory, in the file "secrets", encrypted with the key i
 "secrets.key", which only you may read. Without that key they are lost; who has both files
 has the secrets. docs/secrets.md says what that protects from. A second terminal may set a
 secret while an agentctl has the store.`,
-		Example: `  printf '%s' "$TOKEN" | agentctl secret set github
+		Example: `  printf '%s' "not a real key" | agentctl secret set github
   agentctl secret list
   agentctl secret rm github`,
 		Args: unknownCommand,
