@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -106,6 +107,10 @@ func (r *rerun) next() (o outline, ok bool, err error) {
 		if err != nil {
 			return o, false, err
 		}
+		if o.start != 0 && !counts(rec.Line) {
+			o.last = rec.Seq
+			continue
+		}
 		e, err := lineEvent(rec)
 		if err != nil {
 			return o, false, fmt.Errorf("seq %d: %w", rec.Seq, err)
@@ -134,6 +139,18 @@ func (r *rerun) next() (o outline, ok bool, err error) {
 		}
 	}
 	return o, o.start != 0, nil
+}
+
+// counts reports whether a line may be a record that an outline of its turn tells of.
+// It is a line's own text that decides, in the form that all records are written in:
+// decoding each only for this is a tenth of the time that running turns again takes.
+func counts(line []byte) bool {
+	for _, kind := range []abi.EventKind{abi.EventModelCall, abi.EventEnd} {
+		if bytes.Contains(line, []byte(kind)) {
+			return true
+		}
+	}
+	return false
 }
 
 // lineEvent is the event of a record as it stands in its line, without its body.
