@@ -19,6 +19,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -178,7 +179,7 @@ func Load(dir, path string) (File, error) {
 		path = filepath.Join(dir, FileName)
 	}
 	text, err := read(path)
-	if errors.Is(err, fs.ErrNotExist) && !given {
+	if err != nil && !given && unreachable(path, err) {
 		return File{}, nil
 	}
 	if err != nil {
@@ -189,6 +190,15 @@ func Load(dir, path string) (File, error) {
 		return File{}, fmt.Errorf("%q: %w", path, err)
 	}
 	return f, nil
+}
+
+// unreachable reports whether err, of reading the file at path, says that there is none.
+// Where the directory is none, or cannot be entered, whoever opens the store says so.
+func unreachable(path string, err error) bool {
+	if errors.Is(err, fs.ErrPermission) {
+		_, err = os.Stat(path) // which what is there can be asked for
+	}
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrPermission)
 }
 
 func read(path string) ([]byte, error) {

@@ -117,6 +117,13 @@ func TestLoad(t *testing.T) {
 	if _, err := config.Load(dir, filepath.Join(dir, "missing.yaml")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a named file that is missing: %v", err)
 	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := config.Load(file, ""); err != nil || f.DefaultModel != "" {
+		t.Errorf("a directory that is none: %+v, %v", f, err)
+	}
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
