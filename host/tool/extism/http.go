@@ -17,6 +17,8 @@ import (
 	"time"
 
 	sdk "github.com/extism/go-sdk"
+
+	"github.com/agentcell/agentcell/host/tool"
 )
 
 // MaxRedirects is how often one request may be sent on.
@@ -69,7 +71,7 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 // refusePrivate is asked of each address before a connection is made to it.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
-	if err != nil || !public(to.Addr().Unmap()) {
+	if err != nil || !tool.PublicAddress(to.Addr()) {
 		return errPrivate
 	}
 	return nil
@@ -79,11 +81,6 @@ func refusePrivate(_, address string, _ syscall.RawConn) error {
 func near(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err == nil || host == "localhost"
-}
-
-func public(a netip.Addr) bool {
-	shared := netip.MustParsePrefix("100.64.0.0/10")
-	return a.IsGlobalUnicast() && !a.IsPrivate() && !shared.Contains(a)
 }
 
 // allowed reports whether hosts has the host of u. What is named by its address, and
