@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -63,8 +64,12 @@ func (v *Value) UnmarshalYAML(n *yaml.Node) error {
 		return fmt.Errorf("line %d: want a text, or where it is: env:NAME or secret:NAME", n.Line)
 	}
 	*v = Value{Text: n.Value}
-	if parts := valueRule.FindStringSubmatch(n.Value); parts != nil {
+	switch parts := valueRule.FindStringSubmatch(n.Value); {
+	case parts != nil:
 		*v = Value{Text: parts[1], Key: Key(parts[2])}
+	case strings.HasPrefix(n.Value, FromEnv) || strings.HasPrefix(n.Value, FromSecret):
+		// It would be sent as it stands.
+		return fmt.Errorf("line %d: want env:NAME or secret:NAME, with a NAME of letters, digits, _, . and -", n.Line)
 	}
 	return nil
 }

@@ -69,6 +69,7 @@ func TestParse_RefusesMCP(t *testing.T) {
 		{"s: {command: c, env: {a-b: c}}", `"a-b" is no name of a variable`},
 		{"s: {command: c, env: {A: [b]}}", "line 1: want a text, or where it is: env:NAME or secret:NAME"},
 		{"s: {url: u, headers: {a b: c}}", `"a b" is no name of a header`},
+		{"s: {url: u, headers: {X-Team: 'secret:my token'}}", "want env:NAME or secret:NAME"},
 		{"s: {url: u, headers: {authorization: Bearer canary}}", `the header authorization has a secret; want where it is, such as "Bearer secret:NAME"`},
 		{"s: {command: c, tools: ['[']}", `"[" is no pattern; want a name, or a pattern such as read_*`},
 		{"s: {command: c, approval: some}", "line 1: want true, false, or a list of patterns such as [write_*]"},

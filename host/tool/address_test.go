@@ -2,6 +2,7 @@ package tool_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
