@@ -53,7 +53,7 @@ Environment:
 	root.Flags().BoolVar(&version, "version", false, "print what this agentctl is")
 	flags := root.PersistentFlags()
 	flags.Var(text(&a.dataDir, a.getenv("AGENTCTL_DATA")), "data", "`DIR` that holds everything (env AGENTCTL_DATA)")
-	flags.Var(text(&a.configFile, ""), "config-file", "`FILE` that says which models and tools there are (default: agentcell.yaml in the data directory)")
+	flags.Var(text(&a.configFile, ""), "config-file", "`FILE` of models and tools (default: agentcell.yaml in the data directory)")
 	flags.Var(text(&a.project, defaultProject), "project", "project `P` that session names belong to")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object a line, on stderr too")
 	flags.BoolVar(&a.quiet, "quiet", false, "say nothing on stderr but errors")
