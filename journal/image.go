@@ -99,7 +99,7 @@ func (j *Journal) newImage(base *Image, spec ImageSpec, keep bool) (*Image, erro
 		from = &base.tree
 	}
 	pages := uint32(spec.Size / abi.PageSize)
-	r := rebuild{base: from, pages: pages, changed: spec.Changed, read: spec.Read, keep: keep}
+	r := rebuild{base: from, pages: pages, changed: spec.Changed, read: spec.Read, keep: keep, spare: &j.spare}
 	root, err := r.run()
 	if err != nil {
 		return nil, fmt.Errorf("new image: %w", err)

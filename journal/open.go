@@ -31,6 +31,8 @@ type Journal struct {
 	format uint32
 	// imports has the uids of sessions that are being imported.
 	imports sync.Map
+	// spare has buffers of pages that images were made of: a turn reads some forty.
+	spare sync.Pool
 	// guard and handles say what Collect must leave, collecting that it runs.
 	guard      guard
 	handles    handles

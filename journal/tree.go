@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -282,10 +283,10 @@ type rebuild struct {
 	pages   uint32
 	changed []uint32 // those not in the tree yet
 	read    func(page uint32, dst []byte) error
-	ahead   []newPage             // the first of changed, which are read
-	spare   []*[abi.PageSize]byte // buffers to be used again
-	keep    bool                  // the new pages
-	differ  int                   // pages that are not the base's
+	ahead   []newPage  // the first of changed, which are read
+	spare   *sync.Pool // of *[abi.PageSize]byte
+	keep    bool       // the new pages
+	differ  int        // pages that are not the base's
 }
 
 // newPage is a page that may have changed.
@@ -363,7 +364,7 @@ func (r *rebuild) leaf(base *pageNode, page uint32) (*pageNode, error) {
 		r.differ++
 	}
 	if next.content != nil {
-		r.spare = append(r.spare, next.content)
+		r.spare.Put(next.content)
 	}
 	return nd, nil
 }
@@ -372,10 +373,8 @@ func (r *rebuild) leaf(base *pageNode, page uint32) (*pageNode, error) {
 func (r *rebuild) more() error {
 	r.ahead = make([]newPage, 0, min(len(r.changed), readAhead))
 	for _, page := range r.changed[:cap(r.ahead)] {
-		var content *[abi.PageSize]byte
-		if n := len(r.spare); n > 0 {
-			content, r.spare = r.spare[n-1], r.spare[:n-1]
-		} else {
+		content, ok := r.spare.Get().(*[abi.PageSize]byte)
+		if !ok {
 			content = new([abi.PageSize]byte)
 		}
 		if err := r.read(page, content[:]); err != nil {

@@ -35,30 +35,32 @@ func readPages(from PageReader, list []uint32, workers int, use func(page uint32
 		mu     sync.Mutex
 		failed error
 	)
-	for range min(workers, len(list)/chunk+1) {
-		wg.Go(func() {
-			var content page
-			for {
-				begin := int(next.Add(chunk)) - chunk
-				if begin >= len(list) {
+	work := func() {
+		var content page
+		for {
+			begin := int(next.Add(chunk)) - chunk
+			if begin >= len(list) {
+				return
+			}
+			for _, i := range list[begin:min(begin+chunk, len(list))] {
+				err := from.ReadPage(i, content[:])
+				if err == nil {
+					err = use(i, content[:])
+				}
+				if err != nil {
+					next.Store(int64(len(list)))
+					mu.Lock()
+					failed = errors.Join(failed, fmt.Errorf("image: page %d: %w", i, err))
+					mu.Unlock()
 					return
 				}
-				for _, i := range list[begin:min(begin+chunk, len(list))] {
-					err := from.ReadPage(i, content[:])
-					if err == nil {
-						err = use(i, content[:])
-					}
-					if err != nil {
-						next.Store(int64(len(list)))
-						mu.Lock()
-						failed = errors.Join(failed, fmt.Errorf("image: page %d: %w", i, err))
-						mu.Unlock()
-						return
-					}
-				}
 			}
-		})
+		}
 	}
+	for range min(workers, len(list)/chunk+1) - 1 {
+		wg.Go(work)
+	}
+	work() // a few pages are not worth another goroutine
 	wg.Wait()
 	return failed
 }
