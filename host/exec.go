@@ -393,6 +393,11 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	return ended, err
 }
 
+// maxShared is the largest memory of which forks clone what rests: all that differs
+// from golden is copied for each, while the runtime keeps a larger image whole and
+// maps it.
+const maxShared = 16 << 20
+
 // incarnate gives an incarnation in the state of the turn's base. The forks of a session
 // begin from one, so that the first of them to run leaves it for the others.
 func (x *execution) incarnate(ctx context.Context) (runtimes.Incarnation, error) {
@@ -401,15 +406,19 @@ func (x *execution) incarnate(ctx context.Context) (runtimes.Incarnation, error)
 		return x.module.incarnate(ctx, x.host, base)
 	}
 	key := warmKey{x.module.code.Digest, base.Root()}
-	take := warm.take
-	if x.cloned {
-		take = warm.share
+	shares := x.cloned && base.Size() <= maxShared
+	var kept runtimes.Incarnation
+	switch {
+	case shares:
+		kept = warm.share(key)
+	case !x.cloned:
+		kept = warm.take(key)
 	}
-	if inc := take(key); inc != nil {
-		return inc, nil
+	if kept != nil {
+		return kept, nil
 	}
 	inc, err := x.module.incarnate(ctx, x.host, base)
-	if err == nil && x.cloned {
+	if err == nil && shares {
 		warm.leave(key, inc)
 	}
 	return inc, asDamage(x.uid, base.Root(), err)
