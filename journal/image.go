@@ -218,13 +218,8 @@ func (j *Journal) ReadPage(im *Image, page uint32, dst []byte) error {
 func (j *Journal) SaveImage(ctx context.Context, im *Image) error {
 	defer j.Hold()()
 	rows, err := j.unsaved(im)
-	if err == nil && len(rows) > 0 {
-		last := rows[len(rows)-1]
-		err = j.writer.do(ctx, &job{
-			ahead: rows[:len(rows)-1],
-			stage: func(st *stage) error { st.batch.Put(last); return nil },
-			size:  last.size(),
-		})
+	if err == nil {
+		err = j.put(ctx, rows)
 	}
 	if err != nil {
 		return fmt.Errorf("save image %v: %w", im.root, err)

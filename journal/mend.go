@@ -126,13 +126,8 @@ func (i *inspection) subtree(nd *pageNode, level int, first uint32) error {
 func (j *Journal) MendImage(ctx context.Context, im *Image) (int, error) {
 	defer j.Hold()()
 	rows, err := j.flawed(im)
-	if err == nil && len(rows) > 0 {
-		last := rows[len(rows)-1]
-		err = j.writer.do(ctx, &job{
-			ahead: rows[:len(rows)-1],
-			stage: func(st *stage) error { st.batch.Put(last); return nil },
-			size:  last.size(),
-		})
+	if err == nil {
+		err = j.put(ctx, rows)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("mend image %v: %w", im.root, err)
