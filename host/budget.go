@@ -141,13 +141,9 @@ func (x *execution) left() (Amounts, error) {
 	return amountsOf(left), nil
 }
 
-// asOverBudget is an append's error as one that ends the turn, if it is that.
-func asOverBudget(err error) error {
-	var spent *journal.SpentError
-	if !errors.As(err, &spent) {
-		return asConflict(err)
-	}
-	return &overBudget{amount: spent.Counter, tree: true, want: spent.Want, limit: spent.Limit, used: spent.Used, held: spent.Held}
+// treeOver says what the account of the tree does not have.
+func treeOver(e *journal.SpentError) error {
+	return &overBudget{amount: e.Counter, tree: true, want: e.Want, limit: e.Limit, used: e.Used, held: e.Held}
 }
 
 // spend begins the spending of a turn that is about to run: what a dead process left

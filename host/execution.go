@@ -266,10 +266,11 @@ func (x *execution) commit(c commitment) error {
 	records, err := x.host.journal.Append(context.Background(), x.uid, a)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if errors.Is(err, journal.ErrSpent) {
+	var spent *journal.SpentError
+	if errors.As(err, &spent) {
 		x.purse.unreserve(c.reserve)
 		x.staged, x.bytes = append(slices.Clip(kept), x.staged...), x.bytes+bytes
-		return asOverBudget(err)
+		return treeOver(spent)
 	}
 	if err != nil {
 		x.err = asConflict(err)

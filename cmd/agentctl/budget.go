@@ -48,20 +48,13 @@ func (f budgetFlag) String() string { return "" }
 
 func (f budgetFlag) Type() string { return "budget" }
 
-// budgetWords completes the name of an amount.
-func budgetWords(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	var words []string
-	for _, name := range host.AmountNames() {
-		words = append(words, name+"=")
-	}
-	return beginning(begun, words), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-}
-
 // addBudget adds a flag that takes a budget.
-func addBudget(cmd *cobra.Command, budget *host.Amounts, name, what string) {
-	cmd.Flags().Var(newBudgetFlag(budget), name, what)
+func addBudget(cmd *cobra.Command, budget *host.Amounts, name, what string) budgetFlag {
+	f := newBudgetFlag(budget)
+	cmd.Flags().Var(f, name, what)
 	// It fails for a flag that is not there.
-	_ = cmd.RegisterFlagCompletionFunc(name, budgetWords)
+	_ = cmd.RegisterFlagCompletionFunc(name, valueNames(host.AmountNames()))
+	return f
 }
 
 const budgetHelp = `tokens (of requests and answers), cost (in the currency of the price table),
@@ -94,12 +87,8 @@ tree's budget that is set for the first time is shared with the forks made from 
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBudget(cmd.Context(), a, opts) },
 	}
 	opts.session.add(cmd)
-	opts.ownSet, opts.treeSet = newBudgetFlag(&host.Amounts{}), newBudgetFlag(&host.Amounts{})
-	cmd.Flags().Var(opts.ownSet, "set", "bound `NAME=VALUE` of the session; may be given several times")
-	cmd.Flags().Var(opts.treeSet, "tree", "bound `NAME=VALUE` of the session and its forks together")
-	for _, name := range []string{"set", "tree"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, budgetWords)
-	}
+	opts.ownSet = addBudget(cmd, new(host.Amounts), "set", "bound `NAME=VALUE` of the session; may be given several times")
+	opts.treeSet = addBudget(cmd, new(host.Amounts), "tree", "bound `NAME=VALUE` of the session and its forks together")
 	return cmd
 }
 

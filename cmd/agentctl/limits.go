@@ -40,13 +40,15 @@ func limitNames() []string {
 	return names
 }
 
-// limitWords completes the name of a limit.
-func limitWords(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// valueNames completes the name in NAME=VALUE.
+func valueNames(names []string) cobra.CompletionFunc {
 	var words []string
-	for _, name := range limitNames() {
+	for _, name := range names {
 		words = append(words, name+"=")
 	}
-	return beginning(begun, words), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	return func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return beginning(begun, words), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
 }
 
 // limitsFlag is a flag that is given once for each limit.

@@ -40,7 +40,7 @@ func (n *newSessionFlags) add(cmd *cobra.Command) {
 	f.Var(limitsFlag{&n.limits}, "limit", "bound `NAME=VALUE` of its turns: "+strings.Join(limitNames(), ", "))
 	f.Var(retainFlag{&n.retain}, "retain", "images of past turns that it keeps: all, or a `LIST` (default last=8,every=16)")
 	// It fails for a flag that is not there.
-	_ = cmd.RegisterFlagCompletionFunc("limit", limitWords)
+	_ = cmd.RegisterFlagCompletionFunc("limit", valueNames(limitNames()))
 	addBudget(cmd, &n.budget, "budget", "what it may use in all: `NAME=VALUE`, such as tokens=100000; see agentctl budget")
 	addBudget(cmd, &n.tree, "tree-budget", "the same, `NAME=VALUE`, of it and its forks together")
 }
