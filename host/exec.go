@@ -272,7 +272,7 @@ func (x *execution) begin(ctx context.Context, r row, req ExecRequest) error {
 		}
 		staged = slices.Insert(staged, i, s)
 	}
-	x.opening(start, response, now, grants)
+	x.opening(r, start, response, now, grants)
 	x.sum.Open, x.sum.Execution, x.sum.Updated, x.sum.Suspended = x.startSeq, id, now, false
 	x.key = req.Key
 	x.machine = turn.New(x.spec, turn.Live, nil)
@@ -293,13 +293,19 @@ func createEvent(r row, d runtimes.Description) *abi.Event {
 }
 
 // opening takes over what EXECUTION_START says of the turn.
-func (x *execution) opening(start *abi.Event, response []byte, last abi.Time, grants []abi.ToolGrant) {
+func (x *execution) opening(r row, start *abi.Event, response []byte, last abi.Time, grants []abi.ToolGrant) {
 	x.seed, x.cloned = start.Cell.Seed, start.Cell.Cloned
 	x.started = start.Time
 	x.spec = turn.Opening{
 		Execution: start.ExecutionID, Time: last, Start: response,
 		Model: start.Cell.Model, Tools: byName(grants), Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
 		Turn: x.sum.Turns, ModelCalls: x.sum.ModelCalls,
+	}
+	if policy := x.host.cfg.Policy; policy != nil {
+		x.spec.Policy = policy(turn.Subject{
+			Session: r.UID, Project: r.Project, Name: r.Name,
+			Harness: r.meta.Harness, Model: start.Cell.Model, Labels: r.meta.Labels,
+		})
 	}
 }
 
@@ -324,7 +330,7 @@ func (x *execution) reopen(ctx context.Context, r row, abandon bool) error {
 		return err
 	}
 	x.startSeq, x.recovers = x.sum.Open, true
-	x.opening(t.start.Event, t.response, t.opened, t.grants)
+	x.opening(r, t.start.Event, t.response, t.opened, t.grants)
 	x.machine = turn.New(x.spec, turn.Live, t.rest)
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/tool"
+	"github.com/agentcell/agentcell/host/turn"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -101,6 +102,9 @@ type Config struct {
 	// with one name the one that comes first, Tools before all.
 	Tools       map[string]tool.Tool
 	ToolSources []tool.Source
+	// Policy makes the policy by which a session's calls of tools are decided on; nil
+	// leaves each to its tool's mediation.
+	Policy func(turn.Subject) turn.Policy
 
 	// Limits bound a turn; the zero value means abi.DefaultLimits.
 	Limits abi.Limits
@@ -148,6 +152,11 @@ type Config struct {
 	// Log receives what an operator may want to know, never payloads; nil
 	// discards.
 	Log *slog.Logger
+	// HarnessLog receives what harnesses log, word for word: whatever they were told may
+	// be in it, and no secret, since they are told none. What a turn logs again because
+	// it runs again is at the debug level, the rest at info; proofs log nothing. nil
+	// discards.
+	HarnessLog *slog.Logger
 	// Now and Random are the clock and the source of ids and seeds; nil means
 	// the machine's.
 	Now    func() time.Time
@@ -239,6 +248,9 @@ func New(cfg Config) (*Host, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.HarnessLog == nil {
+		cfg.HarnessLog = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

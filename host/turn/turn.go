@@ -37,7 +37,9 @@ type Opening struct {
 	// Model fills a model call that names none.
 	Model string
 	// Tools are those granted to the turn, by name.
-	Tools  map[string]abi.ToolGrant
+	Tools map[string]abi.ToolGrant
+	// Policy decides on calls of tools; nil leaves each to its tool's mediation.
+	Policy Policy
 	Limits abi.Limits
 	// BaseRoot is the root of a turn that does not complete.
 	BaseRoot abi.Digest
