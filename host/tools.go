@@ -55,14 +55,15 @@ func parked(waiting []Waiting, now time.Time) bool {
 	return len(waiting) > 0
 }
 
-// tools are those that this host has now, by name.
-func (h *Host) tools(ctx context.Context) (map[string]tool.Tool, error) {
+// tools are those that this host has now, by name, and at least those of them that
+// patterns name.
+func (h *Host) tools(ctx context.Context, patterns []string) (map[string]tool.Tool, error) {
 	if len(h.cfg.ToolSources) == 0 {
 		return h.cfg.Tools, nil
 	}
 	all := make(map[string]tool.Tool)
 	for _, s := range slices.Backward(h.cfg.ToolSources) {
-		list, err := s.Tools(ctx)
+		list, err := offered(ctx, s, patterns)
 		if err != nil {
 			return nil, fmt.Errorf("tools: %w", err)
 		}
@@ -75,6 +76,14 @@ func (h *Host) tools(ctx context.Context) (map[string]tool.Tool, error) {
 	}
 	maps.Copy(all, h.cfg.Tools)
 	return all, nil
+}
+
+// offered is what a source offers to those who are granted what patterns name.
+func offered(ctx context.Context, s tool.Source, patterns []string) ([]tool.Tool, error) {
+	if g, ok := s.(tool.Granter); ok && len(patterns) > 0 {
+		return g.Granted(ctx, patterns)
+	}
+	return s.Tools(ctx)
 }
 
 // tool is the tool of that name, which a turn was granted. It is ErrNotFound if this host
@@ -116,7 +125,7 @@ func find(ctx context.Context, s tool.Source, name string) (tool.Tool, bool, err
 
 // grants are the tools that a turn of the session is granted, by name.
 func (h *Host) grants(ctx context.Context, m meta) ([]abi.ToolGrant, error) {
-	tools, err := h.tools(ctx)
+	tools, err := h.tools(ctx, m.Grants)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +270,7 @@ func (h *Host) performCall(ctx context.Context, call tool.Call, limit time.Durat
 
 // Tools lists the tools that this host has now, by name.
 func (h *Host) Tools(ctx context.Context) ([]tool.Tool, error) {
-	all, err := h.tools(ctx)
+	all, err := h.tools(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

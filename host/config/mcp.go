@@ -33,7 +33,8 @@ type MCP struct {
 	Approval Globs `yaml:"approval"`
 	// OnCrash is what becomes of a call that was under way when its host died.
 	OnCrash OnCrash `yaml:"on_crash"`
-	// Required refuses a turn while the server is down; else its tools are left out.
+	// Required refuses a turn that may be granted its tools while the server is down; else
+	// they are left out.
 	Required bool `yaml:"required"`
 
 	Timeouts struct {

@@ -98,6 +98,13 @@ type Finder interface {
 	Tool(ctx context.Context, name string) (t Tool, ok bool, err error)
 }
 
+// Granter is a Source that need not look for tools that nobody may call.
+type Granter interface {
+	// Granted is Tools for a turn that may call only what one of patterns matches, in the
+	// way of path.Match: it may leave the others out. There is at least one pattern.
+	Granted(ctx context.Context, patterns []string) ([]Tool, error)
+}
+
 // maxName is the longest name of a tool.
 const maxName = 128
 

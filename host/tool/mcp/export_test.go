@@ -1,5 +1,8 @@
 package mcp
 
+// Reaches is reaches, for its table.
+var Reaches = reaches
+
 // Up reports whether a server is connected now.
 func Up(s *Servers, name string) bool {
 	of := s.servers[name]

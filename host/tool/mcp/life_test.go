@@ -155,6 +155,59 @@ func TestServers_NoOrphans(t *testing.T) {
 	}
 }
 
+// A turn starts only the servers that can have what it is granted; a required one that is
+// not among them may be down.
+func TestServers_Granted(t *testing.T) {
+	for _, tt := range []struct {
+		patterns string
+		started  []string
+		tools    []string
+		err      error
+	}{
+		{"vowels", nil, []string{}, nil},
+		{"a.echo", []string{"a"}, []string{"a.echo"}, nil},
+		{"a.e*,[b-c].*", []string{"a", "b"}, []string{"a.echo", "b.fail"}, nil},
+		{"[^b].*,aa.x", []string{"a"}, []string{"a.echo"}, nil},
+		{"*.fail", []string{"a", "b"}, []string{}, mcp.ErrDown},
+	} {
+		t.Run(tt.patterns, func(t *testing.T) {
+			a, logA := stdio(t)
+			b, logB := stdio(t)
+			a.Tools, b.Tools = []string{"echo"}, []string{"fail"}
+			down := config.MCP{Command: "/nowhere/server", Required: true}
+			s := open(t, mcp.Options{}, map[string]config.MCP{"a": a, "b": b, "down": down})
+			tools, err := s.Granted(t.Context(), strings.Split(tt.patterns, ","))
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("%v; want %v", err, tt.err)
+			}
+			if diff := cmp.Diff(tt.tools, names(tools)); diff != "" {
+				t.Errorf("tools (-want +got):\n%s", diff)
+			}
+			var started []string
+			for name, log := range map[string]string{"a": logA, "b": logB} {
+				for range logged(t, log) {
+					started = append(started, name)
+				}
+			}
+			slices.Sort(started)
+			if diff := cmp.Diff(tt.started, started); diff != "" {
+				t.Errorf("processes started (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReaches(t *testing.T) {
+	for pattern, want := range map[string]bool{
+		"": false, "s": false, "s.": true, "s.x": true, "s*": true, "*": true, "?.x": true, "[r-t].x": true, `\s.x`: true,
+		"*x": true, "ss.x": false, "t.*": false, "[^s].*": false, "s?x": true, "s[.]x": true, "s[,-/]*": true, "??": true, "?": false, "s.[": true, "[": false,
+	} {
+		if got := mcp.Reaches(pattern, "s."); got != want {
+			t.Errorf("%q reaches s.: %t", pattern, got)
+		}
+	}
+}
+
 // Calls that are under way end with the host.
 func TestServers_CloseInCall(t *testing.T) {
 	c, log := stdio(t)

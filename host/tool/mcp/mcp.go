@@ -22,6 +22,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -64,8 +65,9 @@ type Servers struct {
 }
 
 var (
-	_ tool.Source = (*Servers)(nil)
-	_ tool.Finder = (*Servers)(nil)
+	_ tool.Source  = (*Servers)(nil)
+	_ tool.Finder  = (*Servers)(nil)
+	_ tool.Granter = (*Servers)(nil)
 )
 
 // New makes the servers of a configuration. None is started, and no secret is looked
@@ -88,7 +90,35 @@ func New(conf map[string]config.MCP, o Options) *Servers {
 // Tools implements tool.Source: it starts what is not running. A server that is down
 // has no tools, or if it is required its error is that of Tools.
 func (s *Servers) Tools(ctx context.Context) ([]tool.Tool, error) {
-	names := slices.Sorted(maps.Keys(s.servers))
+	return s.list(ctx, slices.Sorted(maps.Keys(s.servers)))
+}
+
+// Granted implements tool.Granter: a server none of whose tools can be granted is not
+// started, and may be down.
+func (s *Servers) Granted(ctx context.Context, patterns []string) ([]tool.Tool, error) {
+	var names []string
+	for name := range s.servers {
+		if slices.ContainsFunc(patterns, func(p string) bool { return reaches(p, name+".") }) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return s.list(ctx, names)
+}
+
+// reaches reports whether a pattern matches anything that begins with prefix: then the
+// part of it that has matched when prefix ends is a pattern that matches prefix.
+func reaches(pattern, prefix string) bool {
+	for i := range len(pattern) + 1 {
+		if ok, err := path.Match(pattern[:i], prefix); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// list is what some of the servers offer.
+func (s *Servers) list(ctx context.Context, names []string) ([]tool.Tool, error) {
 	lists, errs := make([][]tool.Tool, len(names)), make([]error, len(names))
 	var wg sync.WaitGroup
 	for i, name := range names {
