@@ -48,6 +48,9 @@ type toolCall struct {
 
 	result   *abi.ToolResult
 	recorded bool // the result is in the record, or staged
+
+	sought bool   // another record was asked for the result
+	found  *Found // and has it
 }
 
 // The texts that stand in results and requests which the host makes by itself.
@@ -206,11 +209,12 @@ func (m *Machine) recordResults(r *Ready, now abi.Time) error {
 // as the failure it is.
 func (m *Machine) stageResult(c *toolCall, at abi.Time) (Staged, error) {
 	event := func() *abi.Event {
-		return &abi.Event{Kind: abi.EventToolResult, ExecutionID: m.opening.Execution, Time: at, Result: c.result}
+		return &abi.Event{Kind: abi.EventToolResult, ExecutionID: m.opening.Execution, Time: at, Result: c.result, Cell: c.found.cell()}
 	}
 	s, err := Stage(event())
 	if err != nil {
 		c.settle(ToolOutcome{Err: fmt.Errorf("the tool's result cannot be recorded: %w", err)})
+		c.found = nil
 		if s, err = Stage(event()); err != nil {
 			return Staged{}, err
 		}
@@ -224,9 +228,9 @@ func (m *Machine) stageResult(c *toolCall, at abi.Time) (Staged, error) {
 	return s, nil
 }
 
-// advance takes the batch as far as it goes: serves what is recorded, then lets
-// run what may run, then asks for what a person must decide. It answers when all
-// calls have results.
+// advance takes the batch as far as it goes: serves what is recorded, here or in
+// another session, then lets run what may run, then asks for what a person must
+// decide. It answers when all calls have results.
 func (m *Machine) advance(r Ready, now abi.Time) (Ready, error) {
 	m.serveBatch()
 	if m.batchDone() {
@@ -236,6 +240,14 @@ func (m *Machine) advance(r Ready, now abi.Time) (Ready, error) {
 		return Ready{}, err
 	}
 	fresh := len(r.Stage) > 0
+	refused, err := m.find()
+	if err != nil {
+		return Ready{}, err
+	}
+	if refused != nil {
+		r.Refused = refused
+		return r, m.recordResults(&r, now)
+	}
 	for _, c := range m.batch {
 		if c.result == nil && !c.gated {
 			m.decideUngated(c, &r)

@@ -40,7 +40,11 @@ type Opening struct {
 	Tools map[string]abi.ToolGrant
 	// Policy decides on calls of tools; nil leaves each to its tool's mediation.
 	Policy Policy
-	Limits abi.Limits
+	// Elsewhere, if set, has the results of calls that another session made. NoLiveTools:
+	// a call for which it has none gives the run up.
+	Elsewhere   Elsewhere
+	NoLiveTools bool
+	Limits      abi.Limits
 	// BaseRoot is the root of a turn that does not complete.
 	BaseRoot abi.Digest
 	// Turn and ModelCalls count those of the record before this turn.
@@ -110,14 +114,15 @@ func (s Staged) Size() int {
 // Ready is what the caller must do now, in this order: stage Stage; if Commit,
 // make everything staged durable; then perform Effect, or Tools side by side, or
 // answer History, or give Reply to the harness, or give the run up because the turn
-// is parked. At most one of these is set; none means that tool calls are still
-// under way.
+// is parked or because the call Refused may not be made. At most one of these is set;
+// none means that tool calls are still under way.
 type Ready struct {
 	Stage   []Staged
 	Commit  bool
 	Effect  *Effect
 	Tools   []ToolEffect
 	Park    []Waiting
+	Refused *abi.ToolCall
 	History *abi.HistoryRequest
 	Reply   *Reply
 	// Note says more of a refused request than the harness may be told: what it

@@ -57,6 +57,9 @@ const (
 	ReasonEngine    EndReason = "engine"    // a limit of the engine itself
 	ReasonHost      EndReason = "host"      // the host could not go on
 	ReasonBudget    EndReason = "budget"    // what it asked for next is more than the budget leaves
+	// ReasonUnrecorded: a rerun asked for a call of a tool that has no recorded result
+	// and may not, or cannot, be made.
+	ReasonUnrecorded EndReason = "unrecorded"
 )
 
 // EndClass says whether running the turn again must reach the same end.
@@ -71,7 +74,7 @@ const (
 // Class is the class of r.
 func (r EndReason) Class() EndClass {
 	switch r {
-	case ReasonDeadline, ReasonCanceled, ReasonAbandoned, ReasonEngine, ReasonHost, ReasonBudget:
+	case ReasonDeadline, ReasonCanceled, ReasonAbandoned, ReasonEngine, ReasonHost, ReasonBudget, ReasonUnrecorded:
 		return ClassExternal
 	}
 	return ClassDeterministic

@@ -152,6 +152,12 @@ type Cell struct {
 	// Tools, in EXECUTION_START: the blob of the tools granted to the turn.
 	Tools Digest `json:"tools,omitzero"`
 
+	// Source and SourceSeq name a record of another session: in EXECUTION_START of a
+	// rerun that of the turn whose inputs it runs again, in TOOL_RESULT the result that
+	// was served in place of a call.
+	Source    SessionID `json:"source,omitempty"`
+	SourceSeq Seq       `json:"source_seq,omitempty"`
+
 	// EVENT_WAIT, EVENT_SIGNAL. Payload is a blob.
 	Until   Time   `json:"until,omitzero"`
 	Signal  string `json:"signal,omitempty"`

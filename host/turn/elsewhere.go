@@ -1,0 +1,48 @@
+package turn
+
+import "github.com/agentcell/agentcell/sdk/abi"
+
+// Elsewhere finds the result that a record of another session has for a call of a
+// tool, nil if it has none. The machine asks only where the turn's own record ends, in
+// the order of the calls, and of each call once; what it is given is recorded with
+// where it was found, so that a turn that is run again finds it in its own record.
+// An error gives the run up.
+type Elsewhere func(call abi.ToolCall) (*Found, error)
+
+// Found is the result of a call in the record of another session.
+type Found struct {
+	Result  abi.ToolResult
+	Session abi.SessionID
+	Seq     abi.Seq
+}
+
+// cell is how the TOOL_RESULT names where it was found.
+func (f *Found) cell() *abi.Cell {
+	if f == nil {
+		return nil
+	}
+	return &abi.Cell{Source: f.Session, SourceSeq: f.Seq}
+}
+
+// find gives calls the results that another record has: nothing is made, and nobody
+// is asked. It returns a call that has none and may not be made.
+func (m *Machine) find() (*abi.ToolCall, error) {
+	var refused *abi.ToolCall
+	for _, c := range m.batch {
+		if m.opening.Elsewhere == nil || c.result != nil || c.sought {
+			continue
+		}
+		c.sought = true
+		found, err := m.opening.Elsewhere(c.call)
+		switch {
+		case err != nil:
+			return nil, err
+		case found != nil:
+			c.settle(ToolOutcome{Result: found.Result})
+			c.found = found
+		case m.opening.NoLiveTools && refused == nil:
+			refused = &c.call
+		}
+	}
+	return refused, nil
+}
