@@ -127,23 +127,29 @@ func parseAmount(name, text string) (int64, error) {
 	case "wall":
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 {
-			return 0, errors.New("want a time, such as 90s or 1h30m")
+			return 0, errors.New("want a time of at most 292 years, such as 90s or 1h30m")
 		}
 		return int64(d), nil
 	case "cost":
 		whole, part, _ := strings.Cut(text, ".")
 		n, err := strconv.ParseUint(whole, 10, 63)
 		digits, partErr := strconv.ParseUint((part + "000000")[:max(6, len(part))], 10, 63)
-		if err != nil || partErr != nil || len(part) > 6 || n > maxCost {
+		switch {
+		case errors.Is(err, strconv.ErrRange) || err == nil && n > maxCost:
+			return 0, fmt.Errorf("the amount is too large; want at most %d", int64(maxCost))
+		case err != nil || partErr != nil || len(part) > 6:
 			return 0, errors.New("want an amount of money, such as 2.50, with at most 6 decimals")
 		}
 		return int64(n*1e6 + digits), nil
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
+	n, err := strconv.ParseUint(text, 10, 63)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return 0, errors.New("the number is too large")
+	case err != nil:
 		return 0, errors.New("want a whole number")
 	}
-	return n, nil
+	return int64(n), nil
 }
 
 // Price is what the tokens of a model cost, in millionths of a currency for a

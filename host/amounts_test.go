@@ -3,38 +3,48 @@ package host_test
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/agentcell/agentcell/host"
 )
 
 func TestAmounts_Set(t *testing.T) {
-	for _, tt := range []struct{ name, text, want string }{
-		{"tokens", "100000", "tokens=100000"},
-		{"tokens", "0", "none"},
-		{"tokens", "-1", ""},
-		{"tokens", "many", ""},
-		{"cost", "2.50", "cost=2.5"},
-		{"cost", "0.000001", "cost=0.000001"},
-		{"cost", "10", "cost=10"},
-		{"cost", "0.0000001", ""},
-		{"cost", "-1", ""},
-		{"cost", "1.-5", ""},
-		{"cost", "9223372036854", ""},
-		{"cost", "", ""},
-		{"wall", "90s", "wall=1m30s"},
-		{"wall", "90", ""},
-		{"wall", "-1s", ""},
-		{"fuel", "9223372036854775807", "fuel=9223372036854775807"},
-		{"fuel", "9223372036854775808", ""},
-		{"money", "1", ""},
+	const number, large = "want a whole number", "the number is too large"
+	const money, rich = "want an amount of money, such as 2.50", "the amount is too large; want at most 9223372036853"
+	const duration = "want a time of at most 292 years, such as 90s"
+	for _, tt := range []struct{ name, text, want, says string }{
+		{"tokens", "100000", "tokens=100000", ""},
+		{"tokens", "0", "none", ""},
+		{"tokens", "-1", "", number},
+		{"tokens", "-99999999999999999999", "", number},
+		{"tokens", "many", "", number},
+		{"tokens", "1.5", "", number},
+		{"tokens", "99999999999999999999", "", large},
+		{"cost", "2.50", "cost=2.5", ""},
+		{"cost", "0.000001", "cost=0.000001", ""},
+		{"cost", "10", "cost=10", ""},
+		{"cost", "9223372036853.999999", "cost=9223372036853.999999", ""},
+		{"cost", "0.0000001", "", money},
+		{"cost", "-1", "", money},
+		{"cost", "1.-5", "", money},
+		{"cost", "", "", money},
+		{"cost", "9223372036854", "", rich},
+		{"cost", "99999999999999999999", "", rich},
+		{"wall", "90s", "wall=1m30s", ""},
+		{"wall", "90", "", duration},
+		{"wall", "-1s", "", duration},
+		{"wall", "9999999h", "", duration},
+		{"fuel", "9223372036854775807", "fuel=9223372036854775807", ""},
+		{"fuel", "9223372036854775808", "", large},
+		{"money", "1", "", "is no amount; the names are tokens, cost,"},
 	} {
 		var a host.Amounts
 		err := a.Set(tt.name, tt.text)
 		switch {
-		case tt.want == "" && !errors.Is(err, host.ErrInvalid):
-			t.Errorf("%s=%s: %v", tt.name, tt.text, err)
-		case tt.want != "" && (err != nil || a.String() != tt.want):
+		case tt.says != "" && (!errors.Is(err, host.ErrInvalid) || !strings.Contains(err.Error(), tt.says)):
+			t.Errorf("%s=%s: %v; want %q", tt.name, tt.text, err, tt.says)
+		case tt.says == "" && (err != nil || a.String() != tt.want):
 			t.Errorf("%s=%s: %s, %v; want %s", tt.name, tt.text, a, err, tt.want)
 		}
 	}

@@ -83,7 +83,7 @@ once: the session is INTERRUPTED and can be resumed.`,
 	f.Var(text(&opts.key, ""), "key", "run at most one turn for all requests of the session with the key `K`")
 	f.Var(text(&opts.session, ""), "session", "go on with session `S`: its uid, a unique prefix of it, or its name")
 	opts.files.add(cmd, a)
-	f.DurationVar(&opts.deadline, "deadline", 0, "fail the turn after this `TIME`, such as 30s (default 10m)")
+	f.Var(duration(&opts.deadline), "deadline", "fail the turn after this `TIME`, such as 30s (default 10m)")
 	f.Int64Var(&opts.expect, "expect-seq", 0, "refuse unless the session's last record is seq `N`")
 	f.BoolVar(&opts.wait, "wait", false, "wait for another agentctl that has the store, and for the session's turn to end")
 	f.BoolVar(&opts.abandon, "abandon", false, "end an interrupted turn as CANCELED before the new input, if any")
@@ -119,8 +119,6 @@ func (o *execOptions) check() error {
 		return usagef("a key is that of a turn with input; leave --key out, or give an --input")
 	case !given("input") && (given("model") || given("config")):
 		return usagef("a recovered turn keeps its recorded model and config; leave --model and --config out, or give an --input")
-	case given("deadline") && o.deadline <= 0:
-		return usagef("--deadline is %v; want a time above 0, such as 30s", o.deadline)
 	case o.expect < 0:
 		return usagef("bad seq %d for --expect-seq: want 0 or more", o.expect)
 	}

@@ -78,7 +78,7 @@ func duration(value *time.Duration) durationFlag { return durationFlag{value} }
 func (f durationFlag) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {
-		return errors.New("want a time above 0, such as 30s")
+		return errors.New("want a time above 0 and of at most 292 years, such as 30s")
 	}
 	*f.value = d
 	return nil
