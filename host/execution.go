@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -81,10 +82,22 @@ var errSealed = errors.New("the turn has ended")
 
 func (x *execution) now() abi.Time { return abi.NewTime(x.host.cfg.Now()) }
 
+// logged tells the operator what the harness logs.
+func (x *execution) logged(ctx context.Context, text []byte) {
+	x.host.log.Debug("harness log", "session", x.uid, "execution", x.spec.Execution, "bytes", len(text))
+	level := slog.LevelInfo
+	if recorded, _ := x.machine.Front(); recorded != nil {
+		level = slog.LevelDebug // it ran to here before
+	}
+	if log := x.host.cfg.HarnessLog; log.Enabled(ctx, level) {
+		log.Log(ctx, level, "harness", "session", x.uid, "execution", x.spec.Execution, "text", string(text))
+	}
+}
+
 // Call serves one outward call of the harness.
 func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtimes.Response, error) {
 	if op == abi.OpLog {
-		x.host.log.Debug("harness log", "session", x.uid, "execution", x.spec.Execution, "bytes", len(request))
+		x.logged(ctx, request)
 	}
 	ready, err := x.machine.Call(op, request, x.now())
 	var done chan toolDone // of tool calls under way

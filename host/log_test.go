@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/tool"
@@ -170,4 +172,32 @@ func everywhere(n int) string {
 		}
 	}
 	return b.String()
+}
+
+// What a harness logs reaches the operator once at the level info, and again, where
+// a turn runs again, at debug; never by a proof.
+func TestHarnessLog(t *testing.T) {
+	text := new(logged)
+	r := newRig(t)
+	r.harnessLog = slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
+		if at.Key == slog.TimeKey || at.Key == "session" || at.Key == "execution" {
+			return slog.Attr{}
+		}
+		return at
+	}}))
+	r.open()
+	s := r.createFrom(cell{
+		texts: []string{"before", `{"signal":"go"}`, "behind", `{"role":"assistant","parts":[{"text":{"text":"hi"}}]}`},
+		run:   "$json 0 call $log drop $json 1 call $wait drop $json 2 call $log drop $json 3 call $output drop i32.const 0",
+	}.harness("logs"))
+	r.park(s.UID, "x")
+	if _, err := r.Signal(t.Context(), s.UID, "go", nil); err != nil {
+		t.Fatal(err)
+	}
+	r.resume(s.UID)
+	r.verify(s.UID)
+	want := "level=INFO msg=harness text=before\nlevel=DEBUG msg=harness text=before\nlevel=INFO msg=harness text=behind\n"
+	if diff := cmp.Diff(want, text.String()); diff != "" {
+		t.Error(diff)
+	}
 }

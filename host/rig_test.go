@@ -169,6 +169,7 @@ type rig struct {
 	sources    []tool.Source
 	prices     func(string) (host.Price, bool)
 	log        *slog.Logger     // nil: discarded
+	harnessLog *slog.Logger     // the same
 	now        func() time.Time // nil: the machine's
 	still      bool             // clock and randomness stand still
 	retention  host.Retention   // of sessions that create and createFrom make
@@ -200,7 +201,7 @@ func (r *rig) open() *rig {
 	r.t.Helper()
 	cfg := host.Config{
 		Journal: r.store, Runtimes: r.runtimes, Models: r.models, Routes: r.routes, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
-		Tools: r.tools, ToolSources: r.sources, Prices: r.prices, Log: r.log, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
+		Tools: r.tools, ToolSources: r.sources, Prices: r.prices, Log: r.log, HarnessLog: r.harnessLog, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
 		Paused: true, Rebuilding: r.rebuilding,
 	}
 	if r.still {

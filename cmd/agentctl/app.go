@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -32,6 +31,8 @@ type app struct {
 	dataDir    string
 	configFile string // empty: agentcell.yaml in the data directory
 	project    string
+	logFrom    string // empty: as verbose says
+	verbose    int
 
 	// callTimeout is how long a call of a model or tool may take; 0: the host's.
 	callTimeout time.Duration
@@ -160,7 +161,7 @@ func briefly(f func()) {
 // is the file that answers every model call that does not name a model.
 func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, error) {
 	o := edge.Options{
-		ConfigFile: a.configFile, Getenv: a.getenv, ModelLog: slog.New(attemptNotes{a.output}),
+		ConfigFile: a.configFile, Getenv: a.getenv,
 		CacheDir: a.cacheDirectory(),
 		Now:      a.now,
 		// A command does what it was asked to, and nothing else; but one that stays
@@ -169,6 +170,9 @@ func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, err
 		CallTimeout: a.callTimeout,
 		// For tests: both engines must reach the same roots (M2).
 		Interpreter: a.getenv("AGENTCELL_INTERPRETER") != "",
+	}
+	if err := a.logs(&o); err != nil {
+		return edge.Options{}, err
 	}
 	o.Rebuilding = a.rebuilding
 	if a.errTerminal {

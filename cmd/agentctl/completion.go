@@ -63,6 +63,7 @@ func (a *app) completions(root *cobra.Command) {
 		"from-snapshot": a.snapshotWords,
 		"state":         words(stateWords),
 		"sort":          words(sortNames),
+		"log":           words(logWords),
 	}
 	arguments := map[string]cobra.CompletionFunc{
 		"agentctl diff":            upTo(2, a.sessionWords),
@@ -80,7 +81,7 @@ func (a *app) completions(root *cobra.Command) {
 	var visit func(*cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		for name, complete := range flags {
-			if cmd.Flags().Lookup(name) != nil {
+			if cmd.Flag(name) != nil {
 				// It fails for a flag that is not there, or told twice.
 				_ = cmd.RegisterFlagCompletionFunc(name, complete)
 			}

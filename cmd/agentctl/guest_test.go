@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -30,6 +31,20 @@ func guests() map[string]func() wasmtest.Module {
 		// They wait, and then say that they have.
 		"waits":  waits(`{"signal":"paid"}`),
 		"sleeps": waits(`{"until":"2999-01-01T00:00:00Z"}`),
+		// It logs a line, waits, and logs another.
+		"logs": func() wasmtest.Module {
+			m := waits(`{"signal":"paid"}`)()
+			texts := []string{"before \x1b[2J the wait", "behind the wait"}
+			for i, text := range texts {
+				at := 2048 + 256*i
+				behind := []string{"call $start drop", "call $wait drop"}[i]
+				run := &m.Funcs[2].Body
+				*run = strings.Replace(*run, behind, fmt.Sprintf(`%s i32.const %d i32.const %d call $log drop`, behind, at, len(text)), 1)
+				m.Datas = append(m.Datas, wasmtest.Data{Offset: int32(at), Bytes: []byte(text)})
+			}
+			m.Imports = append(m.Imports, wasmtest.Import{Module: "agent", Name: "log", Type: "i32 i32 -> i64"})
+			return m
+		},
 		// Its name for what it waits for is one for the terminal that shows it.
 		"lies": waits(`{"signal":"-x'\nagentctl: \u001b[2J all is well"}`),
 		// Builds of one harness: two that remember their turns and can carry that over,

@@ -26,7 +26,11 @@ It needs no server, no API key and no configuration.
 
 Data goes to stdout, the rest to stderr. With --json each line is one object: a
 record has "event", a piece of an answer "delta", a session "state"; on stderr an
-error has "error" and "code", and what is worth knowing is a "note".
+error has "error" and "code", what is worth knowing is a "note", and a line of the
+log has "log", "level", "time" and "attrs".
+
+The log tells what the host does, each attempt of a model call, and what harnesses
+log. It is off unless --log, -v or AGENTCTL_LOG wants it.
 
 Environment:
   AGENTCTL_DATA    the data directory, unless --data names it
@@ -34,6 +38,7 @@ Environment:
   AGENTCELL_CACHE  where compiled modules are kept; without such a place every
                    run compiles anew
                    (default: agentcell in the XDG cache directory)
+  AGENTCTL_LOG     the level of the log, unless --log or -v names it
   NO_COLOR         no color, whatever the terminal can do`,
 		Example: `  agentctl exec --input "hello"
   agentctl list`,
@@ -57,6 +62,8 @@ Environment:
 	flags.Var(text(&a.project, defaultProject), "project", "project `P` that session names belong to")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object a line, on stderr too")
 	flags.BoolVar(&a.quiet, "quiet", false, "say nothing on stderr but errors")
+	flags.Var(logFlag{&a.logFrom}, "log", "show the log on stderr, from `LEVEL` on: "+strings.Join(logWords(), ", ")+" (env AGENTCTL_LOG)")
+	flags.VarPF(moreFlag{&a.verbose}, "verbose", "v", "--log info; -vv is --log debug").NoOptDefVal = "true"
 	// The default is the environment's and would show up as a literal.
 	flags.Lookup("data").DefValue = ""
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

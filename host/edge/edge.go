@@ -95,6 +95,9 @@ type Options struct {
 	Progress func(text string)
 	// Log receives what an operator may want to know; nil discards.
 	Log *slog.Logger
+	// HarnessLog receives what harnesses log, word for word; nil discards. See
+	// host.Config.
+	HarnessLog *slog.Logger
 	// Now is the clock; nil means the machine's.
 	Now func() time.Time
 }
@@ -204,7 +207,7 @@ func over(store *journal.Journal, s settled) (*Host, error) {
 	}
 	h, err := host.New(host.Config{
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
-		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: sources, Prices: prices, Log: o.Log, Now: o.Now,
+		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: sources, Prices: prices, Log: o.Log, HarnessLog: o.HarnessLog, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
 		MaxTurns: o.MaxTurns, MaxQueue: o.MaxQueue, Warm: o.Warm,
 		AutoCollect: !o.ManualCollect, Paused: o.Paused, RecoverParallel: o.RecoverParallel, Recovered: o.Recovered,
