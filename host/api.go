@@ -138,6 +138,8 @@ type ExecRequest struct {
 	// Exec, never the turn. Deltas it has no room for are dropped; records are
 	// not.
 	Observe func(Update)
+
+	again *Record // EXECUTION_START of the turn that this one runs again
 }
 
 // Update is one thing a turn shows: exactly one field is set.
@@ -201,6 +203,8 @@ type ForkRequest struct {
 	// Model is the default model of the children; empty means the parent's. Their
 	// FORK record has it.
 	Model string
+
+	again *again // what the children run again
 }
 
 // MaxForkCount is the most children one fork makes.

@@ -210,7 +210,7 @@ func (x *execution) begin(ctx context.Context, r row, req ExecRequest) error {
 	if err != nil {
 		return err
 	}
-	grants, err := h.grants(ctx, r.meta)
+	grants, err := x.granted(ctx, req.again)
 	if err != nil {
 		return err
 	}
@@ -226,6 +226,9 @@ func (x *execution) begin(ctx context.Context, r row, req ExecRequest) error {
 			Module: r.meta.Module, Rewriter: desc.Rewriter, BaseRoot: r.sum.Root,
 			Seed: seed, Limits: &limits, Model: model, Cloned: r.sum.Forked != 0, Key: req.Key,
 		},
+	}
+	if req.again != nil {
+		start.Cell.Source, start.Cell.SourceSeq = req.again.Session, req.again.Seq
 	}
 	staged := make([]turn.Staged, len(req.Inputs), len(req.Inputs)+2)
 	inputs := make([]*abi.Event, len(req.Inputs))
@@ -273,6 +276,9 @@ func (x *execution) begin(ctx context.Context, r row, req ExecRequest) error {
 		staged = slices.Insert(staged, i, s)
 	}
 	x.opening(r, start, response, now, grants)
+	if err := x.lookElsewhere(ctx, r, start); err != nil {
+		return err
+	}
 	x.sum.Open, x.sum.Execution, x.sum.Updated, x.sum.Suspended = x.startSeq, id, now, false
 	x.key = req.Key
 	x.machine = turn.New(x.spec, turn.Live, nil)
@@ -322,7 +328,7 @@ func (x *execution) reopen(ctx context.Context, r row, abandon bool) error {
 		if err := h.knowsModel(t.start.Event.Cell.Model); err != nil {
 			return fmt.Errorf("open turn at seq %d: %w: recover it where that model is, or abandon it", x.sum.Open, err)
 		}
-		if err := h.hasTools(ctx, t.grants); err != nil {
+		if err := h.hasTools(ctx, t.grants); err != nil && !r.meta.Again.has(x.sum.Open, t.start.Event) {
 			return fmt.Errorf("open turn at seq %d: %w: recover it where that tool is, or abandon it", x.sum.Open, err)
 		}
 	}
@@ -331,6 +337,9 @@ func (x *execution) reopen(ctx context.Context, r row, abandon bool) error {
 	}
 	x.startSeq, x.recovers = x.sum.Open, true
 	x.opening(r, t.start.Event, t.response, t.opened, t.grants)
+	if err := x.lookElsewhere(ctx, r, t.start.Event); err != nil && !abandon {
+		return fmt.Errorf("open turn at seq %d: %w: abandon it, or bring that session here", x.sum.Open, err)
+	}
 	x.machine = turn.New(x.spec, turn.Live, t.rest)
 	return nil
 }
@@ -380,6 +389,10 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	}
 	if errors.Is(err, ErrBudget) && !x.failed() {
 		return x.refused(err)
+	}
+	var unrecorded *unrecordedCall
+	if errors.As(err, &unrecorded) && !x.failed() {
+		return x.unrecorded(unrecorded)
 	}
 	if err != nil {
 		return x.interrupted(ctx, err, deadline)

@@ -41,6 +41,9 @@ type execution struct {
 	burnt    uint64        // fuel that the run used, where it did not end by itself
 	calling  calling       // what the calls under way may use
 
+	// elsewhere has results for a turn that is run again, nil for another one.
+	elsewhere *elsewhere
+
 	// cancel ends the turn; nil for what is no turn. done is closed once ended and
 	// endErr are how that came out.
 	cancel context.CancelCauseFunc
@@ -124,6 +127,8 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 			return x.history(ctx, ready.History)
 		case ready.Park != nil:
 			return runtimes.Response{}, errParked
+		case ready.Refused != nil:
+			return runtimes.Response{}, &unrecordedCall{*ready.Refused, x.elsewhere.NoLiveTools}
 		case ready.Reply != nil:
 			return response(ready.Reply), nil
 		default:

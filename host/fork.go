@@ -75,6 +75,9 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 	if req.Model != "" {
 		childMeta.Model = req.Model
 	}
+	if err := childMeta.runAgain(req.again, at); err != nil {
+		return nil, err
+	}
 	now := later(abi.NewTime(h.cfg.Now()), sum.Updated)
 	sum.Updated, sum.Forked, sum.Suspended = now, at+1, false
 	// Whatever the point, a child has used what its parent has.
@@ -254,6 +257,9 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 		switch {
 		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleFork, isRest(e):
 			// It has the state of the point it stands behind.
+		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleCreate && sum.Open == 0 && !inside:
+			sum.Updated, sum.Root = updated, cmp.Or(root, r.meta.GoldenRoot)
+			return sum, nil
 		case isUpgrade(e):
 			root = cmp.Or(root, e.Cell.Root)
 		case e.Kind == abi.EventExecutionStart:
@@ -282,10 +288,7 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 			return sum, nil
 		}
 	}
-	if inside {
-		return summary{}, fmt.Errorf("no %s below seq %d: %w", abi.EventExecutionStart, at, journal.ErrCorrupt)
-	}
-	return summary{}, fmt.Errorf("%w: seq %d is the session's creation: create a session instead", ErrMidTurn, at)
+	return summary{}, fmt.Errorf("no %s below seq %d: %w", abi.EventExecutionStart, at, journal.ErrCorrupt)
 }
 
 // closedSummary is the summary of a session at its last closed point, also while

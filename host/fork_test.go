@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -154,10 +155,52 @@ func TestForkInsideTurn(t *testing.T) {
 	if diff := cmp.Diff(parent, r.transcript(s.UID)); diff != "" {
 		t.Errorf("the parent changed\n%s", diff)
 	}
-	for _, at := range []abi.Seq{1, 2, 6} {
+	for _, at := range []abi.Seq{2, 6} {
 		if _, err := r.Fork(t.Context(), host.ForkRequest{Session: s.UID, At: at}); !errors.Is(err, host.ErrMidTurn) {
 			t.Errorf("seq %d: %v", at, err)
 		}
+	}
+}
+
+// A child of a session's creation has had no turn: it begins from the golden image, is
+// proven, travels, and is as good a parent as others.
+func TestForkOfTheCreation(t *testing.T) {
+	for _, name := range []string{"steps", "echo"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t).open()
+			s := r.create(name)
+			r.exec(s.UID, "output one")
+			child := fork(t, r, host.ForkRequest{Session: s.UID, At: 1})[0]
+			if child.State != host.ExecPending || child.Turns != 0 || child.Head.Seq != 2 || child.Closed != 2 {
+				t.Errorf("child %+v", child)
+			}
+			r.exec(child.UID, "output two")
+			grandchild := fork(t, r, host.ForkRequest{Session: child.UID, At: 2})[0]
+			r.exec(grandchild.UID, "output three")
+			if _, err := r.Delete(t.Context(), s.UID, false); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Collect(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, uid := range []abi.SessionID{child.UID, grandchild.UID} {
+				if v := r.verify(uid); v.Reexecuted != 1 {
+					t.Errorf("verified %+v", v)
+				}
+				var file bytes.Buffer
+				if _, err := r.Export(t.Context(), uid, &file); err != nil {
+					t.Fatal(err)
+				}
+				other := newRig(t).open()
+				if _, err := other.Import(t.Context(), &file, host.ImportRequest{}); err != nil {
+					t.Fatal(err)
+				}
+				other.exec(uid, "output four")
+				if v := other.verify(uid); v.Reexecuted != 2 {
+					t.Errorf("elsewhere verified %+v", v)
+				}
+			}
+		})
 	}
 }
 

@@ -115,7 +115,7 @@ func checkPortable(file *portable.Reader) (row, error) {
 	if err := json.Unmarshal(said.Meta, &r.meta); err != nil {
 		return row{}, file.Invalid("the metadata of its session: %v", err)
 	}
-	if err := errors.Join(checkConfig(r.meta.Config), checkLabels(r.meta.Labels), checkGrants(r.meta.Grants), checkTimes(r.meta.Deadline, r.meta.CallTimeout), checkRetention(r.meta.Retention)); err != nil {
+	if err := errors.Join(checkConfig(r.meta.Config), checkLabels(r.meta.Labels), checkGrants(r.meta.Grants), checkTimes(r.meta.Deadline, r.meta.CallTimeout), checkRetention(r.meta.Retention), r.meta.Again.check()); err != nil {
 		return row{}, file.Invalid("%v", err)
 	}
 	r.Meta = mustJSON(r.meta) // and nothing else that stood there

@@ -31,6 +31,7 @@ type meta struct {
 	Deadline    time.Duration     `json:"deadline,omitempty"` // in nanoseconds, like the next
 	CallTimeout time.Duration     `json:"call_timeout,omitempty"`
 	Retention   Retention         `json:"retention,omitzero"`
+	Again       *again            `json:"again,omitempty"`
 }
 
 // summary is what the host keeps beside a session's head, so that nothing need

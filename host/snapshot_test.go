@@ -261,7 +261,7 @@ func TestSnapshotNames(t *testing.T) {
 		{host.SaveRequest{Session: s.UID, Name: "a/b"}, host.ErrInvalid},
 		{host.SaveRequest{Session: s.UID, Name: "sess-1"}, host.ErrInvalid},
 		{host.SaveRequest{Session: s.UID, Name: "n", At: -1}, host.ErrInvalid},
-		{host.SaveRequest{Session: s.UID, Name: "n", At: 1}, host.ErrMidTurn},
+		{host.SaveRequest{Session: s.UID, Name: "n", At: 2}, host.ErrMidTurn},
 		{host.SaveRequest{Session: s.UID, Name: "n", At: 1000}, host.ErrNotFound},
 		{host.SaveRequest{Session: "sess-none", Name: "n"}, host.ErrNotFound},
 		{host.SaveRequest{Session: s.UID, Name: "rival"}, host.ErrExists},

@@ -590,7 +590,7 @@ func (s *soaked) fork(ctx context.Context, session host.Session, dice *rand.Rand
 	}
 	children, err := s.Fork(ctx, req)
 	switch {
-	case errors.Is(err, host.ErrMidTurn): // in the opening of a turn, or before all of them
+	case errors.Is(err, host.ErrMidTurn): // in the opening of a turn
 		return nil
 	case errors.Is(err, host.ErrConflict) && session.Closed == 0:
 		return nil

@@ -2,12 +2,12 @@ package turn
 
 import "github.com/agentcell/agentcell/sdk/abi"
 
-// Elsewhere finds the result that a record of another session has for a call of a
-// tool, nil if it has none. The machine asks only where the turn's own record ends, in
-// the order of the calls, and of each call once; what it is given is recorded with
-// where it was found, so that a turn that is run again finds it in its own record.
-// An error gives the run up.
-type Elsewhere func(call abi.ToolCall) (*Found, error)
+// Elsewhere finds the result that the record of another session has for a call of a
+// tool, nil if it has none; live says whether the call may be made then. The machine
+// asks only where the turn's own record ends, in the order of the calls, and of each
+// call once. What it is given is recorded, with where it was found, so that a turn that
+// is run again finds it in its own record. An error gives the run up.
+type Elsewhere func(call abi.ToolCall) (found *Found, live bool, err error)
 
 // Found is the result of a call in the record of another session.
 type Found struct {
@@ -25,7 +25,7 @@ func (f *Found) cell() *abi.Cell {
 }
 
 // find gives calls the results that another record has: nothing is made, and nobody
-// is asked. It returns a call that has none and may not be made.
+// is asked. It returns the first call that has none and may not be made.
 func (m *Machine) find() (*abi.ToolCall, error) {
 	var refused *abi.ToolCall
 	for _, c := range m.batch {
@@ -33,14 +33,14 @@ func (m *Machine) find() (*abi.ToolCall, error) {
 			continue
 		}
 		c.sought = true
-		found, err := m.opening.Elsewhere(c.call)
+		found, live, err := m.opening.Elsewhere(c.call)
 		switch {
 		case err != nil:
 			return nil, err
 		case found != nil:
 			c.settle(ToolOutcome{Result: found.Result})
 			c.found = found
-		case m.opening.NoLiveTools && refused == nil:
+		case !live && refused == nil:
 			refused = &c.call
 		}
 	}

@@ -28,9 +28,10 @@ import (
 // INPUT records.
 type Opening struct {
 	Execution abi.ExecutionID
-	// Time is the time of the last opening record; later records are never
+	// Time and Seq are those of the last opening record; later records are never
 	// before it.
 	Time abi.Time
+	Seq  abi.Seq
 	// Start is the response to the start import: the same bytes however often
 	// the turn is run.
 	Start []byte
@@ -40,11 +41,9 @@ type Opening struct {
 	Tools map[string]abi.ToolGrant
 	// Policy decides on calls of tools; nil leaves each to its tool's mediation.
 	Policy Policy
-	// Elsewhere, if set, has the results of calls that another session made. NoLiveTools:
-	// a call for which it has none gives the run up.
-	Elsewhere   Elsewhere
-	NoLiveTools bool
-	Limits      abi.Limits
+	// Elsewhere, if set, is asked for results before calls are made.
+	Elsewhere Elsewhere
+	Limits    abi.Limits
 	// BaseRoot is the root of a turn that does not complete.
 	BaseRoot abi.Digest
 	// Turn and ModelCalls count those of the record before this turn.
@@ -177,6 +176,7 @@ type Machine struct {
 
 	last        abi.Time // time of the newest record of the turn itself
 	floor       abi.Time // time of the newest record, a fork's included
+	seq         abi.Seq  // of the newest record that was taken or given to be staged
 	seed        []byte   // of a fork that was passed, until it is handed on
 	started     bool
 	effects     int32
@@ -195,7 +195,7 @@ func New(o Opening, mode Mode, record Source) *Machine {
 	if record == nil {
 		record = Records(nil)
 	}
-	m := &Machine{opening: o, mode: mode, record: record, last: o.Time, toolIDs: map[idHash]bool{}}
+	m := &Machine{opening: o, mode: mode, record: record, last: o.Time, seq: o.Seq, toolIDs: map[idHash]bool{}}
 	m.pull()
 	m.passForks()
 	return m
@@ -227,6 +227,7 @@ func (m *Machine) unbroken(r Ready, err error) (Ready, error) {
 	if m.broken != nil {
 		return Ready{}, m.broken
 	}
+	m.seq += abi.Seq(len(r.Stage))
 	return r, err
 }
 
