@@ -47,6 +47,9 @@ type File struct {
 	MCP map[string]MCP `yaml:"mcp"`
 	// Fetch is the tool fetch; nil means that there is none.
 	Fetch *Fetch `yaml:"fetch"`
+	// Policy is the file of the policy, seen from this one; empty means policy.yaml in
+	// the data directory, if there is one.
+	Policy string `yaml:"policy"`
 }
 
 // Provider is a place where models are. What is left out has a default.
@@ -220,18 +223,27 @@ func read(path string) ([]byte, error) {
 // Parse reads the text of a file. Its error wraps ErrConfig.
 func Parse(text []byte) (File, error) {
 	var f File
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
-		return File{}, fmt.Errorf("%w: %s", ErrConfig, words(err))
-	}
-	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return File{}, fmt.Errorf("%w: want one document, without ---", ErrConfig)
+	if err := decode(text, &f); err != nil {
+		return File{}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if err := f.check(); err != nil {
 		return File{}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return f, nil
+}
+
+// decode reads the one document of a text into v, which has all the settings that may
+// stand there.
+func decode(text []byte, v any) error {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(v); err != nil && !errors.Is(err, io.EOF) {
+		return errors.New(words(err))
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return errors.New("want one document, without ---")
+	}
+	return nil
 }
 
 var unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
