@@ -303,15 +303,9 @@ func (x *execution) opening(r row, start *abi.Event, response []byte, last abi.T
 	x.seed, x.cloned = start.Cell.Seed, start.Cell.Cloned
 	x.started = start.Time
 	x.spec = turn.Opening{
-		Execution: start.ExecutionID, Time: last, Start: response,
+		Execution: start.ExecutionID, Time: last, Seq: x.startSeq + abi.Seq(*start.ExecutionStart.InputCount), Start: response,
 		Model: start.Cell.Model, Tools: byName(grants), Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
-		Turn: x.sum.Turns, ModelCalls: x.sum.ModelCalls,
-	}
-	if policy := x.host.cfg.Policy; policy != nil {
-		x.spec.Policy = policy(turn.Subject{
-			Session: r.UID, Project: r.Project, Name: r.Name,
-			Harness: r.meta.Harness, Model: start.Cell.Model, Labels: r.meta.Labels,
-		})
+		Turn: x.sum.Turns, ModelCalls: x.sum.ModelCalls, Policy: x.host.policy(r, start.Cell.Model),
 	}
 }
 

@@ -282,7 +282,7 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 			return sum, nil
 		case sum.Open == 0 && (e.Kind != abi.EventLifecycle || e.Lifecycle.Kind == abi.LifecycleResume):
 			inside = true
-			waiting.before(e)
+			waiting.before(rec.Seq, e)
 		case sum.Open != 0 && e.Kind == abi.EventLifecycle: // CREATE
 			sum.Updated = updated
 			return sum, nil

@@ -17,15 +17,15 @@ type trail struct {
 	cloned bool // the turn at hand began with agent_cloned
 	// tail has the newest events of the open turn, as far back as they can tell
 	// what it is parked for.
-	tail []*abi.Event
+	tail []abi.LogRecord
 }
 
 // summary is what a session has beside its head where the record ends.
 func (t *trail) summary() summary {
 	s := t.sum
 	var w waitings
-	for _, e := range slices.Backward(t.tail) {
-		w.before(e)
+	for _, r := range slices.Backward(t.tail) {
+		w.before(r.Seq, r.Event)
 	}
 	slices.Reverse(w.list)
 	s.Waiting = w.list
@@ -73,14 +73,16 @@ func (t *trail) event(seq abi.Seq, e *abi.Event) error {
 		t.tail = nil
 		return t.end(seq, e)
 	default:
-		t.follow(e)
+		t.follow(seq, e)
 	}
 	return nil
 }
 
 // follow keeps what waitings may want to know of an event of the open turn.
-func (t *trail) follow(e *abi.Event) {
-	slim := &abi.Event{Kind: e.Kind, Cell: e.Cell, Approval: e.Approval, ApprovalResult: e.ApprovalResult}
+func (t *trail) follow(seq abi.Seq, e *abi.Event) {
+	slim := &abi.Event{
+		Kind: e.Kind, Time: e.Time, Actor: e.Actor, Cell: e.Cell, Approval: e.Approval, ApprovalResult: e.ApprovalResult,
+	}
 	switch {
 	case e.Result != nil:
 		slim.Result = &abi.ToolResult{ID: e.Result.ID}
@@ -92,7 +94,7 @@ func (t *trail) follow(e *abi.Event) {
 		t.tail = nil
 		return
 	}
-	t.tail = append(t.tail, slim)
+	t.tail = append(t.tail, abi.LogRecord{Seq: seq, Event: slim})
 }
 
 func (t *trail) create(c *abi.Cell) error {

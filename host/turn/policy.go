@@ -1,6 +1,8 @@
 package turn
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -46,10 +48,39 @@ type Verdict struct {
 	OnExpiry OnExpiry
 }
 
+// What a Verdict can ask for, and how often people are asked, at most. Who asks for
+// more than that in vain wants to be told.
+const (
+	MaxApprovers = 32
+	MaxExpires   = 10 * 365 * 24 * time.Hour
+	MaxRequests  = 8
+)
+
+// Check reports what a Verdict cannot say.
+func (v Verdict) Check() error {
+	switch {
+	case v.Action != "" && v.Action != Allow && v.Action != Deny && v.Action != Ask:
+		return fmt.Errorf("%q is nothing that a policy can want of a call", v.Action)
+	case v.Action != "" && v.Policy.IsZero():
+		return errors.New("a policy that decides has a digest")
+	case v.OnExpiry != "" && v.OnExpiry != ExpiryDenies && v.OnExpiry != ExpiryAsks:
+		return fmt.Errorf("%q is nothing that can become of a request that expires", v.OnExpiry)
+	case v.Approvers < 0 || v.Approvers > MaxApprovers:
+		return fmt.Errorf("%d people to approve a call: want 1 to %d", v.Approvers, MaxApprovers)
+	case v.Expires < 0 || v.Expires > MaxExpires:
+		return fmt.Errorf("a request that expires after %s: want at most %s", v.Expires, MaxExpires)
+	}
+	return nil
+}
+
 // Policy decides on a tool call. It is a pure function: the machine asks it only
 // where the record ends, about a call that is about to be performed or asked about
 // and that has no decision in the record yet, so that a turn that is replayed needs
-// no policy.
+// no policy. What it allows it records as started, in the commit of the intent.
+//
+// A call that a tool's on_crash rule puts before people is one that the policy can
+// deny, or ask about on other terms, and not allow: whether it may be made twice is
+// not what its rules are about. A Verdict that its Check refuses gives the run up.
 type Policy func(call abi.ToolCall, grant abi.ToolGrant) Verdict
 
 // Subject is the session whose calls a Policy decides on.

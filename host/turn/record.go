@@ -77,6 +77,9 @@ func (m *Machine) recordEnds() bool {
 
 // pull makes the record behind the front one the front one.
 func (m *Machine) pull() {
+	if m.front != nil {
+		m.seq = m.front.Seq
+	}
 	m.front = nil
 	if m.broken == nil {
 		m.front, m.broken = m.record()

@@ -34,6 +34,10 @@ var update = flag.Bool("update", false, "rewrite the scenario files with what th
 //	done ID JSON                  a tool call is done, with that output
 //	breaks ID TEXT                a tool call has failed
 //	decide ID yes|no [REASON]     a person decided, behind the record so far
+//	person NAME ID yes|no [JSON]  so did one with a name, and edited the arguments
+//	policy [JSON]                 machines from now on have that policy, a verdict for
+//	                              each tool or call; or none
+//	pass SECONDS                  time passes
 //	signal ID NAME JSON           a signal came for a wait, likewise
 //	fork SEED                     a child was forked there, likewise
 //	finish REASON [FUEL] [ROOT]   the harness is done
@@ -67,6 +71,7 @@ func TestScenarios(t *testing.T) {
 
 type scenario struct {
 	opening turn.Opening
+	policy  turn.Policy
 	machine *turn.Machine
 	clock   int
 	records []turn.Recorded
@@ -136,6 +141,21 @@ func (s *scenario) command(line string) error {
 		return s.append(&abi.Event{Kind: abi.EventApprovalResult, ApprovalResult: &abi.ApprovalResult{
 			ToolCallID: args[0], Approved: args[1] == "yes", Reason: strings.Join(args[2:], " "),
 		}}, nil)
+	case "person":
+		e := &abi.Event{
+			Kind: abi.EventApprovalResult, Actor: &abi.IdentityRef{Principal: args[0]},
+			ApprovalResult: &abi.ApprovalResult{ToolCallID: args[1], Approved: args[2] == "yes"},
+		}
+		if len(args) > 3 {
+			e.Cell = &abi.Cell{Args: abi.Struct(args[3])}
+		}
+		return s.append(e, nil)
+	case "policy":
+		return s.setPolicy(rest)
+	case "pass":
+		n, err := strconv.Atoi(rest)
+		s.clock += n
+		return err
 	case "signal":
 		return s.append(&abi.Event{Kind: abi.EventSignal, Cell: &abi.Cell{CallID: args[0], Signal: args[1]}}, []byte(args[2]))
 	case "fork":
@@ -169,7 +189,7 @@ func (s *scenario) command(line string) error {
 func (s *scenario) open(args []string) error {
 	limits := abi.DefaultLimits()
 	s.opening = turn.Opening{
-		Execution: "exec-0", Time: s.now(), Start: []byte(`{"inputs":[]}`), Model: "echo",
+		Execution: "exec-0", Time: s.now(), Seq: 9, Policy: s.policy, Start: []byte(`{"inputs":[]}`), Model: "echo",
 		BaseRoot: abi.DigestOf([]byte("base")), Turn: 4, ModelCalls: 7,
 		Tools: map[string]abi.ToolGrant{
 			"read":  {Mediation: abi.MediationControllerMediated, OnCrash: abi.OnCrashRetry},
@@ -201,6 +221,27 @@ func (s *scenario) open(args []string) error {
 	return nil
 }
 
+func (s *scenario) setPolicy(rest string) error {
+	s.policy = nil
+	if rest == "" {
+		return nil
+	}
+	var verdicts map[string]turn.Verdict
+	if err := json.Unmarshal([]byte(rest), &verdicts); err != nil {
+		return err
+	}
+	s.policy = func(call abi.ToolCall, _ abi.ToolGrant) turn.Verdict {
+		s.say("policy is asked about %s %s %s", call.ID, call.Tool, call.Args)
+		v, ok := verdicts[call.ID]
+		if !ok {
+			v = verdicts[call.Tool]
+		}
+		v.Policy = abi.DigestOf([]byte("policy"))
+		return v
+	}
+	return nil
+}
+
 // append adds a record that comes from outside the turn.
 func (s *scenario) append(e *abi.Event, payload []byte) error {
 	e.ExecutionID, e.Time = s.opening.Execution, s.now()
@@ -221,6 +262,7 @@ func (s *scenario) again(args []string) error {
 		}
 		s.records = s.records[:n]
 	}
+	s.opening.Policy = s.policy
 	s.machine = turn.New(s.opening, mode, turn.Records(slices.Clone(s.records)))
 	if seed := s.machine.Seed(); seed != nil {
 		s.say("begins with seed %s", seed)
@@ -271,7 +313,7 @@ func (s *scenario) show(r turn.Ready, err error) {
 		s.say("run %s %s %s", e.Call.ID, e.Call.Tool, e.Call.Args)
 	}
 	for _, w := range r.Park {
-		s.say("park %s until=%s signal=%q reason=%q", w.CallID, w.Until, w.Signal, w.Reason)
+		s.say("park %s%s", w.CallID, waitsFor(w))
 	}
 	switch {
 	case r.Effect != nil:
@@ -292,4 +334,25 @@ func (s *scenario) show(r turn.Ready, err error) {
 			s.say("from here seed %s", r.Reply.Seed)
 		}
 	}
+}
+
+// waitsFor says what ends a wait.
+func waitsFor(w turn.Waiting) string {
+	var b strings.Builder
+	if w.Gate != nil {
+		fmt.Fprintf(&b, " for %d of %d to approve [%s]", len(w.Gate.Approvals), w.Gate.Approvers, w.Call.Args)
+		for _, a := range w.Gate.Approvals {
+			fmt.Fprintf(&b, ", %s approved [%s]", a.By.Principal, a.Args)
+		}
+	}
+	if w.Signal != "" {
+		fmt.Fprintf(&b, " for %q", w.Signal)
+	}
+	if !w.Until.IsZero() {
+		fmt.Fprintf(&b, " until %s", w.Until)
+	}
+	if w.Gate != nil && w.Gate.Reason != "" {
+		fmt.Fprintf(&b, " because %s", w.Gate.Reason)
+	}
+	return b.String()
 }

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -22,13 +23,14 @@ type ToolOutcome struct {
 // or signal.
 type Waiting struct {
 	// CallID is the tool call's id, or that of the wait.
-	CallID string `json:"call_id"`
-	// Call and Reason are set for an approval.
-	Call   *abi.ToolCall `json:"call,omitempty"`
-	Reason string        `json:"reason,omitempty"`
-	// Until and Signal are those of a wait.
-	Until  abi.Time `json:"until,omitzero"`
-	Signal string   `json:"signal,omitempty"`
+	CallID string
+	// Call, with its arguments as they are now, and Gate are set for an approval.
+	Call *abi.ToolCall
+	Gate *Gate
+	// Until is when the wait, or the request for approval, is over by itself; Signal is
+	// that of a wait.
+	Until  abi.Time
+	Signal string
 }
 
 // toolCall is one call of a batch.
@@ -36,15 +38,13 @@ type toolCall struct {
 	call  abi.ToolCall
 	grant abi.ToolGrant
 
-	gated     bool // a person decides
+	gated     bool // people decide
 	recovered bool // it may have been under way when an earlier run ended
 	running   bool
 
-	requested  bool
-	reason     string  // of the request
-	requestSeq abi.Seq // 0 for a request of this run
-	decision   *abi.ApprovalResult
-	decidedSeq abi.Seq
+	judged bool    // by the policy
+	terms  Verdict // of the next request
+	gate   Gate
 
 	result   *abi.ToolResult
 	recorded bool // the result is in the record, or staged
@@ -53,12 +53,14 @@ type toolCall struct {
 	found  *Found // and has it
 }
 
-// The texts that stand in results and requests which the host makes by itself.
-const (
-	outcomeUnknown = "outcome unknown: the host stopped while the call was under way"
-	outcomeCut     = "outcome unknown: the turn ended while the call was under way"
-	askAgain       = "the host stopped while the call was under way; call it again?"
-)
+// actual is the call with the arguments that it has now.
+func (c *toolCall) actual() abi.ToolCall {
+	call := c.call
+	if args := c.gate.Edited(); args != nil {
+		call.Args = args
+	}
+	return call
+}
 
 // idHash stands for the id of a tool call: a turn remembers all of its ids.
 type idHash = abi.Digest
@@ -178,8 +180,8 @@ func (c *toolCall) settle(o ToolOutcome) {
 		e := clip(&abi.Error{Description: o.Err.Error()})
 		r = abi.ToolResult{IsError: true, Error: e.Description, Code: abi.ToolExecutorError}
 	}
-	r.ID = c.call.ID
-	r.ApprovalRequestSeq, r.ApprovalDecisionSeq = c.requestSeq, c.decidedSeq
+	r.ID, r.Cell = c.call.ID, nil
+	r.ApprovalRequestSeq, r.ApprovalDecisionSeq = c.gate.Request, c.gate.Decided
 	c.result = &r
 }
 
@@ -249,14 +251,16 @@ func (m *Machine) advance(r Ready, now abi.Time) (Ready, error) {
 		return r, m.recordResults(&r, now)
 	}
 	for _, c := range m.batch {
-		if c.result == nil && !c.gated {
-			m.decideUngated(c, &r)
+		if c.result == nil {
+			if err := m.decide(c, &r, now); err != nil {
+				return Ready{}, err
+			}
 		}
 	}
 	if len(r.Tools) == 0 {
 		for _, c := range m.batch {
-			if c.result == nil && c.decision != nil {
-				if err := m.decideApproved(c, &r, now); err != nil {
+			if c.result == nil && c.gate.Approved() {
+				if err := m.start(c, &r, now); err != nil {
 					return Ready{}, err
 				}
 			}
@@ -298,11 +302,12 @@ func (m *Machine) serveBatch() {
 			c.result, c.recorded = e.Result, true
 		case e.Kind == abi.EventApprovalRequest && e.Approval != nil && m.callOf(e.Approval.ToolCallID) != nil:
 			c := m.callOf(e.Approval.ToolCallID)
-			c.gated, c.requested, c.requestSeq = true, true, next.Seq
-			c.decision, c.recovered = nil, false
+			c.gated, c.recovered = true, false
+			c.gate.Take(next.Seq, e)
 		case e.Kind == abi.EventApprovalResult && e.ApprovalResult != nil && m.callOf(e.ApprovalResult.ToolCallID) != nil:
 			c := m.callOf(e.ApprovalResult.ToolCallID)
-			c.decision, c.decidedSeq = e.ApprovalResult, next.Seq
+			c.gate.Take(next.Seq, e)
+			c.recovered = c.recovered || c.gate.Approved() && byPolicy(e) // it started with that
 		case e.Kind == abi.EventLifecycle && e.Lifecycle.Kind == abi.LifecycleResume && e.Cell != nil && m.callOf(e.Cell.CallID) != nil:
 			m.callOf(e.Cell.CallID).recovered = true
 		default:
@@ -328,90 +333,22 @@ func (m *Machine) goesOn(wanted string) error {
 	return nil
 }
 
-// decideUngated lets a call run, or if it may have been under way when an
-// earlier run ended does what its tool's rule says.
-func (m *Machine) decideUngated(c *toolCall, r *Ready) {
-	switch {
-	case !c.recovered || c.grant.OnCrash == abi.OnCrashRetry:
-		c.run(r)
-	case c.grant.OnCrash == abi.OnCrashAsk:
-		c.gated, c.reason = true, askAgain
-	default:
-		c.settle(ToolOutcome{Err: errors.New(outcomeUnknown)})
-	}
-}
-
-// decideApproved does what was decided on a call. Its start is recorded, so that
-// a later run knows that it may have been under way.
-func (m *Machine) decideApproved(c *toolCall, r *Ready, now abi.Time) error {
-	switch {
-	case !c.decision.Approved:
-		c.settle(ToolOutcome{Result: abi.ToolResult{IsError: true, Code: abi.ToolApprovalDenied, Error: denial(c.decision)}})
-	case !c.recovered:
-		at := m.stamp(now)
-		s, err := Stage(&abi.Event{
-			Kind: abi.EventLifecycle, ExecutionID: m.opening.Execution, Time: at,
-			Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleResume}, Cell: &abi.Cell{CallID: c.call.ID},
-		})
-		if err != nil {
-			return err
-		}
-		m.last = at
-		r.Stage, r.Commit = append(r.Stage, s), true
-		c.run(r)
-	case c.grant.OnCrash == abi.OnCrashRetry:
-		c.run(r)
-	case c.grant.OnCrash == abi.OnCrashAsk:
-		c.requested, c.decision, c.reason = false, nil, askAgain
-	default:
-		c.settle(ToolOutcome{Err: errors.New(outcomeUnknown)})
-	}
-	return nil
-}
-
-func denial(d *abi.ApprovalResult) string {
-	if d.Reason == "" {
-		return "denied"
-	}
-	return "denied: " + d.Reason
-}
-
 // run makes a call an effect.
 func (c *toolCall) run(r *Ready) {
 	c.running = true
-	r.Tools = append(r.Tools, ToolEffect{Call: c.call})
+	r.Tools = append(r.Tools, ToolEffect{Call: c.actual()})
 }
 
-// ask requests the decisions that are missing, and parks the turn.
-func (m *Machine) ask(r Ready, now abi.Time) (Ready, error) {
-	for _, c := range m.batch {
-		if c.result != nil || !c.gated || c.decision != nil {
-			continue
-		}
-		if !c.requested {
-			at := m.stamp(now)
-			s, err := Stage(&abi.Event{
-				Kind: abi.EventApprovalRequest, ExecutionID: m.opening.Execution, Time: at,
-				Approval: &abi.ApprovalRequest{ToolCallID: c.call.ID, Reason: c.reason},
-			})
-			if err != nil {
-				return Ready{}, err
-			}
-			m.last = at
-			r.Stage = append(r.Stage, s)
-			c.requested = true
-		}
-		r.Park = append(r.Park, Waiting{CallID: c.call.ID, Call: &c.call, Reason: c.reason})
-	}
-	r.Commit = true
-	return r, nil
-}
-
-// replyTools answers the request with the results, in the order of its calls.
+// replyTools answers the request with the results, in the order of its calls. Of a
+// call whose arguments people have edited the harness is told what they were.
 func (m *Machine) replyTools(r Ready) (Ready, error) {
 	var response abi.ToolCallResponse
 	for _, c := range m.batch {
-		response.Results = append(response.Results, *c.result)
+		result := *c.result
+		if args := c.gate.Edited(); args != nil && !bytes.Equal(args, c.call.Args) {
+			result.Cell = &abi.ResultCell{Args: args}
+		}
+		response.Results = append(response.Results, result)
 	}
 	m.batch = nil
 	body, err := marshal(response)
@@ -448,7 +385,7 @@ func (m *Machine) report(request []byte, now abi.Time) (Ready, error) {
 	switch {
 	case result.ID == "":
 		return malformed(errors.New("a report needs the id of its call")), nil
-	case result.Code == abi.ToolApprovalDenied || result.ApprovalRequestSeq != 0 || result.ApprovalDecisionSeq != 0:
+	case result.Code == abi.ToolApprovalDenied || result.ApprovalRequestSeq != 0 || result.ApprovalDecisionSeq != 0 || result.Cell != nil:
 		return malformed(errors.New("a report cannot speak of approvals")), nil
 	}
 	return m.oneWay(&abi.Event{Kind: abi.EventToolResult, Result: result}, now)

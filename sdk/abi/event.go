@@ -158,7 +158,7 @@ type Cell struct {
 	Source    SessionID `json:"source,omitempty"`
 	SourceSeq Seq       `json:"source_seq,omitempty"`
 
-	// EVENT_WAIT, EVENT_SIGNAL. Payload is a blob.
+	// EVENT_WAIT, EVENT_SIGNAL; Until also in APPROVAL_REQUEST. Payload is a blob.
 	Until   Time   `json:"until,omitzero"`
 	Signal  string `json:"signal,omitempty"`
 	Payload Digest `json:"payload,omitzero"`
@@ -170,6 +170,22 @@ type Cell struct {
 	// OUTPUT, USAGE and ERROR that answer a call; LIFECYCLE_RESUME that starts an
 	// approved one; EVENT_WAIT, and the EVENT_SIGNAL that ends it.
 	CallID string `json:"call_id,omitempty"`
+
+	// APPROVAL_REQUEST, and APPROVAL_RESULT where no person decided: the rule that
+	// did, and the digest of the policy that has it.
+	Rule   string `json:"rule,omitempty"`
+	Policy Digest `json:"policy,omitzero"`
+	// APPROVAL_REQUEST: what becomes of it after Until; how many people must approve,
+	// where one is not enough.
+	OnExpiry  string `json:"on_expiry,omitempty"`
+	Approvers int32  `json:"approvers,omitempty"`
+	// APPROVAL_REQUEST, APPROVAL_RESULT: the call may have been made already.
+	Again bool `json:"again,omitempty"`
+	// APPROVAL_RESULT: nobody decided in time.
+	Expired bool `json:"expired,omitempty"`
+	// APPROVAL_REQUEST, APPROVAL_RESULT: the arguments of the call, where they are not
+	// what was asked for: a person edited them. They are part of the record's body.
+	Args Struct `json:"args,omitempty"`
 
 	// END.
 	Reason EndReason `json:"reason,omitempty"`

@@ -224,6 +224,15 @@ type ToolResult struct {
 	Code                ToolResultCode `json:"code,omitempty"`
 	ApprovalRequestSeq  Seq            `json:"approval_request_seq,omitempty"`
 	ApprovalDecisionSeq Seq            `json:"approval_decision_seq,omitempty"`
+	// Cell is what a harness is told beside; it stands in no record.
+	Cell *ResultCell `json:"cell,omitempty"`
+}
+
+// ResultCell holds the fields of ToolResult that are ours.
+type ResultCell struct {
+	// Args are the arguments that the tool was called with, where they are not those
+	// of the ToolCall: the person who approved it edited them.
+	Args Struct `json:"args,omitempty"`
 }
 
 // ToolResultCode is the enum of ToolResult.

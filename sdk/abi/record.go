@@ -22,13 +22,13 @@ func EncodeRecord(e *Event) (encoded, body []byte, err error) {
 		return encoded, nil, err
 	}
 	slim, only := *e, Event{}
-	moveBody(&only, &slim)
-	if body, err = EncodeEvent(&only); err != nil {
-		return nil, nil, err
-	}
 	slim.Cell = new(Cell)
 	if e.Cell != nil {
 		*slim.Cell = *e.Cell
+	}
+	moveBody(&only, &slim)
+	if body, err = EncodeEvent(&only); err != nil {
+		return nil, nil, err
 	}
 	slim.Cell.Body = DigestOf(body)
 	encoded, err = EncodeEvent(&slim)
@@ -56,6 +56,12 @@ func DecodeRecord(encoded []byte, blob func(Digest) ([]byte, error)) (*Event, er
 
 // moveBody moves the body fields of from to to.
 func moveBody(to, from *Event) {
+	if from.Cell != nil && from.Cell.Args != nil {
+		if to.Cell == nil {
+			to.Cell = new(Cell)
+		}
+		to.Cell.Args, from.Cell.Args = from.Cell.Args, nil
+	}
 	to.Message, from.Message = from.Message, nil
 	to.Model, from.Model = from.Model, nil
 	to.Tool, from.Tool = from.Tool, nil
