@@ -15,7 +15,7 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, from := range append(documents, "../README.md") {
+	for _, from := range append(documents, readme) {
 		for _, match := range link.FindAllStringSubmatch(read(t, from), -1) {
 			if strings.Contains(match[1], "://") {
 				continue

@@ -2,6 +2,7 @@ package docs
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -10,11 +11,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentcell/agentcell/harnesses"
 )
+
+const readme = "../README.md"
 
 var update = flag.Bool("update", false, "write what the commands print into the documents")
 
@@ -25,14 +29,14 @@ func TestTranscripts(t *testing.T) {
 	agentctl := build(t)
 	// What has been compiled is not compiled again while a transcript waits.
 	for _, name := range harnesses.Names() {
-		replay(t, agentctl, []string{"agentctl exec --harness " + name + " --input 1"})
+		replay(t, agentctl, t.TempDir(), []string{"agentctl exec --harness " + name + " --input 1"})
 	}
 	documents, err := filepath.Glob("*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	blocks := 0
-	for _, path := range append(documents, "../README.md") {
+	for _, path := range append(documents, readme) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +44,7 @@ func TestTranscripts(t *testing.T) {
 		fresh := console.ReplaceAllFunc(text, func(block []byte) []byte {
 			blocks++
 			want := string(console.FindSubmatch(block)[1])
-			got := replay(t, agentctl, commands(want))
+			got := replay(t, agentctl, place(t, path), commands(want))
 			if diff := cmp.Diff(normalise(want), normalise(got)); diff != "" && !*update {
 				t.Errorf("%s says what is not so; `go test ./docs -update` rewrites it (-document +run):\n%s", path, diff)
 			}
@@ -101,16 +105,34 @@ func commands(block string) []string {
 	return found
 }
 
-// replay runs the commands in one shell and returns them with what they print.
-func replay(t *testing.T, agentctl string, commands []string) string {
+// place is an empty directory. For the README it is one of the checkout as far as the go
+// command is concerned.
+func place(t *testing.T, path string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if path != readme {
+		return dir
+	}
+	for _, name := range []string{"go.mod", "go.sum"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(read(t, filepath.Join("..", name))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// replay runs the commands in one shell, in dir, and returns them with what they print.
+func replay(t *testing.T, agentctl, dir string, commands []string) string {
 	t.Helper()
 	var script strings.Builder
 	for _, command := range commands {
 		shown := "$ " + strings.ReplaceAll(command, "\n", "\n> ")
 		fmt.Fprintf(&script, "cat <<'SHOWN'\n%s\nSHOWN\n%s\n", shown, command)
 	}
-	dir := t.TempDir()
-	cmd := exec.Command("bash", "-c", script.String())
+	// Commands wait for each other, so one that fails may keep the others waiting.
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(),
 		"AGENTCTL_DATA="+filepath.Join(dir, "data"),
@@ -120,22 +142,29 @@ func replay(t *testing.T, agentctl string, commands []string) string {
 	if cache := os.Getenv("AGENTCELL_TEST_CACHE"); cache != "" {
 		cmd.Env = append(cmd.Env, "AGENTCELL_CACHE="+cache)
 	}
-	// A command that fails is a transcript too; what matters is what it printed.
-	out, err := cmd.CombinedOutput()
-	if _, exited := err.(*exec.ExitError); err != nil && !exited {
-		t.Fatalf("bash: %v", err)
+	// What is still running in the end is not waited for, as it would be with a pipe.
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return progress.ReplaceAllString(string(out), "")
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	// A command that fails is a transcript too; what matters is what it printed.
+	if err := cmd.Run(); ctx.Err() != nil || err != nil && cmd.ProcessState == nil {
+		t.Fatalf("bash: %v; it printed:\n%s", err, read(t, out.Name()))
+	}
+	return progress.ReplaceAllString(read(t, out.Name()), "")
 }
 
 // progress is what agentctl says when compiling takes long, which depends on the
 // machine.
 var progress = regexp.MustCompile(`(?m)^(compiling|compiled) .*\n`)
 
-// changing matches what differs from run to run.
+// changing matches what differs from run to run: a duration with the spaces that fill
+// its column.
 var changing = regexp.MustCompile(`\b(sess-|exec-)?[0-9a-f]{12,64}\b` +
 	`|\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z` +
-	`|\b\d+(\.\d+)?(ns|µs|ms|s|m|h|d)\b`)
+	`|\b\d+(\.\d+)?(ns|µs|ms|s|m|h|d)\b *`)
 
 // normalise puts in place of each changing text its kind, and in place of ids
 // and hashes also which one of the block it is, so that what was equal must stay
@@ -146,7 +175,7 @@ func normalise(block string) string {
 		switch {
 		case strings.HasSuffix(s, "Z"):
 			return "<time>"
-		case strings.ContainsAny(s[len(s)-1:], "smhd") && len(s) < 12:
+		case strings.ContainsAny(s[len(s)-1:], "smhd ") && len(s) < 12:
 			return "<duration>"
 		}
 		kind, id, named := strings.Cut(s, "-")
@@ -165,7 +194,7 @@ func TestNormalise(t *testing.T) {
 	a, b := "sess-"+strings.Repeat("a", 24), "sess-"+strings.Repeat("b", 24)
 	root := strings.Repeat("0c", 6)
 	block := a + " root=" + root + "\n" + b + " parent=" + a + " 2026-01-02T03:04:05.678Z 12s ago seq=4 123456789012\n" + root + "ff"
-	want := "<sess 1> root=<hash 2>\n<sess 3> parent=<sess 1> <time> <duration> ago seq=4 <hash 4>\n<hash 2>"
+	want := "<sess 1> root=<hash 2>\n<sess 3> parent=<sess 1> <time> <duration>ago seq=4 <hash 4>\n<hash 2>"
 	if diff := cmp.Diff(want, normalise(block)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
