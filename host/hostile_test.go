@@ -73,7 +73,7 @@ func hostiles() []hostile {
 
 		// Stack and memory.
 		{name: "recursion", cell: cell{run: "call $agent_run"}, limits: func(l *abi.Limits) { l.Depth = 1000 }, reason: abi.ReasonDepth},
-		{name: "memory bomb", cell: cell{run: always("i32.const 16 memory.grow i32.const -1 i32.eq if unreachable end")}, reason: abi.ReasonTrap},
+		{name: "memory bomb", cell: cell{run: always("i32.const 16 memory.grow i32.const -1 i32.eq if unreachable end")}, reason: abi.ReasonLimit},
 
 		// Ends.
 		{name: "trap", cell: cell{run: "unreachable"}, reason: abi.ReasonTrap},

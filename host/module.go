@@ -109,6 +109,23 @@ func missing(d abi.HarnessDescriptor, has runtimes.Capabilities) string {
 	return ""
 }
 
+// checkMemory refuses a module that has more memory before its first turn than a
+// session, whose own limits are these, may have.
+func (h *Host) checkMemory(m *module, own abi.Limits) error {
+	if m.golden == nil {
+		return nil
+	}
+	need := m.desc.Golden.Size
+	switch most := uint64(h.cfg.Limits.MemoryBytes); {
+	case need > most:
+		return fmt.Errorf("harness %q: %w: it begins with %d bytes of memory, this host gives a cell %d", m.code.Name, ErrPlacement, need, most)
+	case own.MemoryBytes > 0 && need > uint64(own.MemoryBytes):
+		return fmt.Errorf("%w: limit memory_bytes %d: harness %q begins with %d bytes of memory; give it those, and what a turn needs beside them",
+			ErrInvalid, own.MemoryBytes, m.code.Name, need)
+	}
+	return nil
+}
+
 // sessionModule loads the module a session is pinned to.
 func (h *Host) sessionModule(ctx context.Context, r row) (*module, error) {
 	return h.pinnedModule(ctx, r.meta.pin, r.meta.Runtime)

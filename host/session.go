@@ -209,6 +209,9 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 		Digest: digest, Name: req.Harness.Name,
 		Code: func() ([]byte, error) { return req.Harness.Code, nil },
 	}, "")
+	if err == nil {
+		err = h.checkMemory(mod, req.Limits)
+	}
 	if err != nil {
 		return Session{}, err
 	}

@@ -146,6 +146,9 @@ func (h *Host) prepareUpgrade(ctx context.Context, o *outsider, req UpgradeReque
 		Digest: digest, Name: req.Harness.Name,
 		Code: func() ([]byte, error) { return req.Harness.Code, nil },
 	}, r.meta.Runtime)
+	if err == nil {
+		err = h.checkMemory(u.to, r.meta.Limits)
+	}
 	if err != nil {
 		return nil, err
 	}

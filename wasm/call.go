@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -187,6 +188,7 @@ func (c *call) invoke(fn api.Function) (result int32, err error) {
 	cell := c.cell
 	cell.depth.Set(uint64(uint32(c.limits.Depth)))
 	cell.pages.Set(uint64(c.limits.MemoryBytes / wasmPage))
+	cell.refused.Set(0)
 	slice, _ := c.fuel.next(int64(cell.fuel.Get()))
 	cell.fuel.Set(uint64(slice))
 	defer func() {
@@ -199,10 +201,21 @@ func (c *call) invoke(fn api.Function) (result int32, err error) {
 	case err == nil:
 		return int32(uint32(stack[0])), nil
 	case c.end != nil:
-		return 0, c.end
+		return 0, c.starved(c.end)
 	default:
-		return 0, endOf(err)
+		return 0, c.starved(endOf(err))
 	}
+}
+
+// starved is the end of a guest that gave up when memory did not grow any more: it
+// tells of the limit, which a trap or an exit does not. Whether growth was refused is a
+// fact of the guest's own steps, the same wherever they are taken (M2).
+func (c *call) starved(err error) error {
+	var end *ended
+	if c.cell.refused.Get() == 0 || !errors.As(err, &end) || end.reason != abi.ReasonTrap && end.reason != abi.ReasonExit {
+		return err
+	}
+	return endedf(abi.ReasonLimit, abi.CodeResourceExhausted, "the limit of %d bytes of memory was reached: %s", c.limits.MemoryBytes, end.err.Description)
 }
 
 // fuelUsed is what the call has used so far.

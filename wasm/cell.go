@@ -21,7 +21,7 @@ type cell struct {
 	mod    api.Module
 	mem    *memory
 
-	fuel, depth, pages api.MutableGlobal
+	fuel, depth, pages, refused api.MutableGlobal
 	globals            []api.MutableGlobal // of the original module
 
 	clock clock
@@ -63,6 +63,7 @@ func (c *Compiled) newCell() (*cell, error) {
 	cell.fuel = find(rewrite.ExportFuel)
 	cell.depth = find(rewrite.ExportDepth)
 	cell.pages = find(rewrite.ExportPages)
+	cell.refused = find(rewrite.ExportRefused)
 	for i := range c.types {
 		cell.globals = append(cell.globals, find(rewrite.ExportGlobal(i)))
 	}
@@ -109,6 +110,7 @@ func (c *cell) end() {
 	c.fuel.Set(0)
 	c.depth.Set(0)
 	c.pages.Set(0)
+	c.refused.Set(0)
 }
 
 // compare lists the pages in which memory is not as it was at the beginning of

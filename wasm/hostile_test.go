@@ -50,6 +50,14 @@ func TestS2_GuestsEndForTheRightReason(t *testing.T) {
 		// It grows until it may not, and then all of it is there.
 		{"memory bomb", guest{run: "loop i32.const 1 memory.grow i32.const -1 i32.ne br_if 0 end memory.size i32.const 10 i32.ne"}, abi.Limits{MemoryBytes: 10*wasmPage + 1}, abi.ReasonCompleted, ""},
 		{"memory bomb at once", guest{run: "i32.const 65535 memory.grow i32.const -1 i32.ne"}, abi.Limits{}, abi.ReasonCompleted, ""},
+		// It gives up when it may not: the end says what for, but not if it got less, nor
+		// if it is the module that wants no more.
+		{"trap for want of memory", guest{run: "i32.const 16 memory.grow drop i32.const -1 i32.load"}, abi.Limits{MemoryBytes: 10*wasmPage + 1}, abi.ReasonLimit, "the limit of 655361 bytes of memory was reached: trap: out of bounds memory access"},
+		{"exit for want of memory", guest{run: "i32.const 16 memory.grow drop i32.const 2 call $proc_exit i32.const 0", imports: []string{"wasi_snapshot_preview1.proc_exit"}}, abi.Limits{MemoryBytes: 10 * wasmPage}, abi.ReasonLimit, "655360 bytes of memory was reached: the harness called proc_exit(2)"},
+		{"abort for want of memory", guest{run: "i32.const 16 memory.grow drop i32.const 0 i32.const 0 i32.const 12 i32.const 5 call $abort i32.const 0", imports: []string{"env.abort"}}, abi.Limits{MemoryBytes: 10 * wasmPage}, abi.ReasonLimit, "was reached: trap: abort at line 12"},
+		{"trap after it got less memory", guest{run: "i32.const 16 memory.grow drop i32.const 1 memory.grow drop unreachable"}, abi.Limits{MemoryBytes: 10 * wasmPage}, abi.ReasonTrap, "trap: unreachable"},
+		{"trap at the module's own maximum", guest{run: "i32.const 16 memory.grow i32.const -1 i32.eq if unreachable end i32.const 0", module: wasmtest.Module{Memories: []wasmtest.Memory{{Min: 1, Max: new(uint32(8)), Export: "memory"}}}}, abi.Limits{MemoryBytes: 64 * wasmPage}, abi.ReasonTrap, "trap: unreachable"},
+		{"fuel after it got no memory", guest{run: "i32.const 16 memory.grow drop " + forever}, abi.Limits{MemoryBytes: 10 * wasmPage, Fuel: 100_000}, abi.ReasonFuel, "units of fuel"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			outs := map[string]Outcome{}

@@ -22,7 +22,7 @@ var tricks = map[string]struct {
 	"recurses":  {"call $again", "nested calls", abi.ReasonDepth},
 	"traps":     {"unreachable", "unreachable", abi.ReasonTrap},
 	"exits":     {"i32.const 0 call $proc_exit i32.const 0", "proc_exit(0)", abi.ReasonExit},
-	"bombs":     {"loop i32.const 16 memory.grow i32.const -1 i32.ne br_if 0 end unreachable", "unreachable", abi.ReasonTrap},
+	"bombs":     {"loop i32.const 16 memory.grow i32.const -1 i32.ne br_if 0 end unreachable", "bytes of memory was reached: trap: unreachable", abi.ReasonLimit},
 	"fills":     {"loop i32.const 0 i32.const 1 i32.const 65536 memory.fill br 0 end i32.const 0", "units of fuel", abi.ReasonFuel},
 	"requests":  {"loop i32.const 0 i32.const 0 call $output drop br 0 end i32.const 0", "units of fuel", abi.ReasonFuel},
 	"logs":      {"loop i32.const 0 i32.const 60000 call $log drop br 0 end i32.const 0", "units of fuel", abi.ReasonFuel},

@@ -74,6 +74,8 @@ func (a *app) nextStep(err error) string {
 		return awaiting.next
 	case errors.As(err, &ended) && ended.Reason == abi.ReasonBudget:
 		return a.inPlace("budget") + " --session " + string(ended.Session.UID) + " shows what it may use and changes it"
+	case errors.As(err, &ended) && ended.Reason == abi.ReasonLimit && ended.Session.Limits.MemoryBytes > 0:
+		return "the limit is the session's own, and stays; " + a.inPlace("create") + " --limit memory=SIZE makes a session with another"
 	case errors.As(err, &advice):
 		return advice.next
 	case errors.As(err, &damage):

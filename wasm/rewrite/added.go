@@ -13,6 +13,7 @@ const (
 	globalFuel = iota
 	globalDepth
 	globalPages
+	globalRefused
 	addedGlobals = iota
 )
 
@@ -109,8 +110,12 @@ func grow(a *assembler) {
 	a.op(opI64ExtendU, opI64Add)
 	a.global(opGlobalGet, globalPages)
 	a.op(opI64ExtendU, opI64GtU, opIf, blockEmpty)
+	a.i32(1)
+	a.global(opGlobalSet, globalRefused)
 	a.i32(-1)
 	a.op(opReturn, opEnd)
+	a.i32(0)
+	a.global(opGlobalSet, globalRefused)
 	a.charge(t, func() {
 		a.get(n)
 		a.op(opI64ExtendU)

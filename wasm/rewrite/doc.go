@@ -5,9 +5,9 @@
 // # What is added
 //
 // The import "agentcell"."check" (i32) -> (), after the module's own imports, so
-// that the indices of its functions rise by one; three mutable globals,
-// exported as ExportFuel, ExportDepth and ExportPages; an export for every mutable
-// global of the original; three functions. All three globals start at zero: the
+// that the indices of its functions rise by one; four mutable globals,
+// exported as ExportFuel, ExportDepth, ExportPages and ExportRefused; an export for every
+// mutable global of the original; three functions. The four globals start at zero: the
 // host sets them before it calls the guest. The start section becomes the
 // export ExportStart. Of custom sections only functions' names are kept.
 //
@@ -42,7 +42,8 @@
 //
 // # Memory
 //
-// memory.grow returns -1 when memory would have more than ExportPages pages.
+// memory.grow returns -1 when memory would have more than ExportPages pages, and
+// ExportRefused tells until the next one that it did.
 // Active data segments near each other are merged, the bytes between them zero as
 // they are anyway, unless instructions can name segments. TakeData takes them out
 // altogether.

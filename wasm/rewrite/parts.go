@@ -250,7 +250,8 @@ func (w *rewriter) globalSection() {
 	w.out = append(w.out,
 		typeI64, 1, opI64Const, 0, opEnd, // globalFuel
 		typeI32, 1, opI32Const, 0, opEnd, // globalDepth
-		typeI32, 1, opI32Const, 0, opEnd) // globalPages
+		typeI32, 1, opI32Const, 0, opEnd, // globalPages
+		typeI32, 1, opI32Const, 0, opEnd) // globalRefused
 }
 
 func (w *rewriter) startSection() {
@@ -332,6 +333,7 @@ func (w *rewriter) writeExports() {
 	export(ExportFuel, KindGlobal, w.globalIndex(globalFuel))
 	export(ExportDepth, KindGlobal, w.globalIndex(globalDepth))
 	export(ExportPages, KindGlobal, w.globalIndex(globalPages))
+	export(ExportRefused, KindGlobal, w.globalIndex(globalRefused))
 	ordinal := 0
 	for i, g := range w.globals {
 		if g.mutable {

@@ -8,13 +8,13 @@ import (
 )
 
 // Version is the version of the rewriting. It changes when the same module would
-// get other code, fuel figures or exports, since roots and figures that were
-// recorded hold for one version only.
+// reach other roots, fuel figures or ends, since what was recorded holds for one
+// version only.
 const Version = 1
 
 // Revision changes whenever Rewrite would give other bytes for some module, or
 // refuse another one: what keeps its results is keyed by it.
-const Revision = 4
+const Revision = 5
 
 // ErrRefused reports a module that is malformed or asks for what a cell does
 // not have. The text says where and why.
@@ -33,6 +33,8 @@ const (
 	ExportFuel  = "agentcell.fuel"  // mutable i64: fuel left
 	ExportDepth = "agentcell.depth" // mutable i32: call frames left
 	ExportPages = "agentcell.pages" // mutable i32, unsigned: how many pages memory may have
+	// ExportRefused, a mutable i32, is 1 if the last memory.grow went past ExportPages.
+	ExportRefused = "agentcell.refused"
 	ExportStart = "agentcell.start" // the original's start function, if it has one
 
 	exportGlobal = "agentcell.global."
