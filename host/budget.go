@@ -186,6 +186,34 @@ func (x *execution) settle(aside, used Amounts) {
 	x.purse.settle(aside, used)
 }
 
+// borrow takes time for a call out of what is set aside for the turn itself, where the
+// budget has no other: of a short one the turn has all that there is. It takes half of
+// it at most, so that something is left to go on with.
+func (x *execution) borrow(need time.Duration) time.Duration {
+	if need <= 0 {
+		return 0
+	}
+	lent := x.watch.lend(need)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.purse.turn.Wall -= lent
+	return lent
+}
+
+// settleCall is settle for calls that are done. What they have left of the time that
+// they borrowed goes back to the turn.
+func (x *execution) settleCall(aside, used Amounts) {
+	c := &x.calling
+	back := max(0, min(c.lent, aside.Wall-used.Wall))
+	x.watch.give(back)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.purse.turn.Wall += back
+	aside.Wall -= back
+	x.purse.settle(aside, used)
+	*c = calling{}
+}
+
 // affordable lowers limits to what the budget leaves: a turn is told what fuel it
 // has. One that has none left is refused when it runs.
 func (x *execution) affordable(limits abi.Limits) (abi.Limits, error) {
@@ -209,6 +237,10 @@ func (x *execution) endSpending(fuel uint64, ended bool) {
 	if x.watch != nil {
 		used.Wall = x.watch.ran()
 	}
+	if c := x.calling; !c.began.IsZero() {
+		used.Wall += time.Since(c.began) // they are cut off
+		x.calling = calling{}
+	}
 	if ended {
 		used.Fuel = int64(fuel)
 		if !p.bounded() || p.held.Turns > 0 { // else it was refused
@@ -228,15 +260,21 @@ const DefaultMaxOutputTokens = 8192
 // outputParams are the parameters in which a call bounds its answer.
 var outputParams = []string{"max_tokens", "max_completion_tokens", "max_output_tokens"}
 
+// minCallTime is the time below which a call is not made, as no answer comes so soon.
+const minCallTime = 100 * time.Millisecond
+
 // calling is what the calls of models and tools that are under way may use.
 type calling struct {
 	aside  Amounts
-	output int64 // the most tokens of an answer, 0 if there is no bound
-	tools  int   // calls of tools
-	began  time.Time
+	lent   time.Duration // of aside.Wall: what the turn had
+	output int64         // the most tokens of an answer, 0 if there is no bound
+	tools  int           // calls of tools
+	began  time.Time     // zero if none is under way
+	free   bool          // the model call has failed and cost nothing
 }
 
-// aside is what must be set aside for what ready asks for.
+// aside is what must be set aside, beside what the turn has already, for what ready
+// asks for.
 func (x *execution) aside(ready turn.Ready) (Amounts, error) {
 	if ready.Effect == nil && len(ready.Tools) == 0 {
 		return Amounts{}, nil
@@ -250,11 +288,15 @@ func (x *execution) aside(ready turn.Ready) (Amounts, error) {
 		return Amounts{}, err
 	}
 	c := &x.calling
-	c.aside = Amounts{ToolCalls: int64(c.tools), Wall: max(1, min(x.calls, left.Wall))}
+	c.lent = x.borrow(x.calls - left.Wall)
+	// With less than is of use it asks for that, to be refused.
+	c.aside = Amounts{ToolCalls: int64(c.tools), Wall: max(min(x.calls, minCallTime), min(x.calls, left.Wall)+c.lent)}
 	if ready.Effect != nil {
 		err = x.mayTake(ready.Effect.Call, left)
 	}
-	return c.aside, err
+	want := c.aside
+	want.Wall -= c.lent
+	return want, err
 }
 
 // callTime is how long each of the calls may take.
@@ -269,7 +311,7 @@ func (x *execution) toolDone() {
 	one := Amounts{ToolCalls: min(1, c.aside.ToolCalls)}
 	x.settle(one, Amounts{ToolCalls: 1})
 	if c.tools == 0 {
-		x.settle(Amounts{Wall: c.aside.Wall}, Amounts{Wall: time.Since(c.began)})
+		x.settleCall(Amounts{Wall: c.aside.Wall}, Amounts{Wall: time.Since(c.began)})
 	}
 }
 
@@ -284,7 +326,7 @@ func (x *execution) mayTake(call abi.ModelCall, left Amounts) error {
 	if err != nil {
 		return err
 	}
-	input := int64(len(request)) // no tokenizer makes more than one token of a byte
+	input := int64(len(request)) + unwritten(call)
 	c.output = DefaultMaxOutputTokens
 	for _, name := range outputParams {
 		if n, err := strconv.ParseInt(call.Params[name], 10, 64); err == nil && n > 0 {
@@ -305,6 +347,35 @@ func (x *execution) mayTake(call abi.ModelCall, left Amounts) error {
 	return nil
 }
 
+// A request takes at most a token for each byte, as no tokenizer makes more of one, and
+// what is not written in it: a picture counts by its size, and what an API tells its
+// model of how to call tools counts too.
+const (
+	fileTokens = 2000
+	toolTokens = 500
+)
+
+func unwritten(call abi.ModelCall) (tokens int64) {
+	var count func([]abi.Part)
+	count = func(parts []abi.Part) {
+		for _, p := range parts {
+			switch {
+			case p.File != nil:
+				tokens += fileTokens
+			case p.ToolResult != nil:
+				count(p.ToolResult.Content)
+			}
+		}
+	}
+	for _, m := range call.Messages {
+		count(m.Parts)
+	}
+	if len(call.Tools) > 0 {
+		tokens += toolTokens
+	}
+	return tokens
+}
+
 func (h *Host) price(model string) (Price, bool) {
 	if h.cfg.Prices == nil {
 		return Price{}, false
@@ -323,10 +394,30 @@ func (x *execution) took(e *turn.Effect, a turn.Answer) Amounts {
 		if price, ok := x.host.price(e.Call.Model); ok {
 			used.Cost = price.Cost(int64(u.InputTokens), int64(u.OutputTokens))
 		}
-	case a.Err == nil || a.Err.Code == abi.CodeDeadlineExceeded:
+	case !x.calling.free:
 		used.Tokens, used.Cost = aside.Tokens, aside.Cost
 	}
 	return used
+}
+
+// notAgainError ends a model call that cannot be made once more.
+type notAgainError struct{ error }
+
+// anew gives what a provider asks before it makes an attempt after one that may have
+// been paid for: that one counts as all that was set aside, and as much is set aside
+// once more. It is nil where there is no budget of what an answer costs.
+func (x *execution) anew() func() error {
+	aside := Amounts{Tokens: x.calling.aside.Tokens, Cost: x.calling.aside.Cost}
+	if aside == (Amounts{}) {
+		return nil
+	}
+	return func() error {
+		x.settle(aside, aside)
+		if err := x.commit(commitment{reserve: aside}); err != nil {
+			return &notAgainError{err}
+		}
+		return nil
+	}
 }
 
 // Spending is what a session has used, and may.

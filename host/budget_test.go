@@ -300,7 +300,7 @@ func TestBudget_Parked(t *testing.T) {
 // TestBudget_Wall: calls get the time that is left, and a turn that takes more ends.
 func TestBudget_Wall(t *testing.T) {
 	r, _ := budgetRig(t, &metered{block: make(chan struct{})})
-	uid := r.createWith(host.Amounts{Wall: 20 * time.Millisecond}, host.Amounts{})
+	uid := r.createWith(host.Amounts{Wall: 500 * time.Millisecond}, host.Amounts{})
 	e, err := r.Exec(t.Context(), host.ExecRequest{Session: uid, Inputs: say("model a; model b; model c")})
 	if err != nil || e.Reason != abi.ReasonBudget {
 		t.Errorf("hanging models: %+v: %v", e, err)
@@ -319,6 +319,7 @@ func TestBudget_Canceled(t *testing.T) {
 	uid := r.createWith(host.Amounts{Tokens: 50_000}, host.Amounts{})
 	ctx, cancel := context.WithCancel(t.Context())
 	r.models["metered"] = providerFunc(func(ctx context.Context, req model.Request, d func(model.Delta)) (model.Result, error) {
+		time.Sleep(10 * time.Millisecond)
 		cancel()
 		return p.Complete(ctx, req, d)
 	})
@@ -327,8 +328,158 @@ func TestBudget_Canceled(t *testing.T) {
 	if err != nil || e.Reason != abi.ReasonCanceled {
 		t.Fatalf("%+v: %v", e, err)
 	}
-	if s := r.spending(uid); s.Used.Tokens < host.DefaultMaxOutputTokens || s.Held != (host.Amounts{}) {
+	if s := r.spending(uid); s.Used.Tokens < host.DefaultMaxOutputTokens || s.Used.Wall < 10*time.Millisecond || s.Held != (host.Amounts{}) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestBudget_Failed: a model call that fails counts as all that was set aside for it,
+// unless its provider knows that it cost nothing.
+func TestBudget_Failed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		paid bool
+	}{
+		"free":              {&model.Error{Code: abi.CodeUnavailable, Message: "busy", Free: true}, false},
+		"of unknown cost":   {&model.Error{Code: abi.CodeUnavailable, Message: "cut off"}, true},
+		"of unknown nature": {errors.New("oh"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := budgetRig(t, &metered{})
+			r.models["metered"] = providerFunc(func(context.Context, model.Request, func(model.Delta)) (model.Result, error) {
+				return model.Result{}, tt.err
+			})
+			r.open()
+			uid := r.createWith(host.Amounts{Tokens: 50_000}, host.Amounts{})
+			if e, err := r.Exec(t.Context(), host.ExecRequest{Session: uid, Inputs: say("model a")}); err != nil || e.State != abi.StateCompleted {
+				t.Fatalf("%+v: %v", e, err)
+			}
+			s := r.spending(uid)
+			if paid := s.Used.Tokens > host.DefaultMaxOutputTokens; paid != tt.paid || s.Used.ModelCalls != 1 || s.Held != (host.Amounts{}) {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// TestBudget_Attempts: each attempt of a call that may have been paid for counts, and is
+// made only if the budget has as much once more. Of a tree as of a session.
+func TestBudget_Attempts(t *testing.T) {
+	const limit = 30_000 // three answers
+	budget := host.Amounts{Tokens: limit}
+	for name, tt := range map[string]struct{ own, tree host.Amounts }{
+		"session": {own: budget}, "tree": {tree: budget},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := budgetRig(t, &metered{})
+			attempts := int64(0)
+			r.models["metered"] = providerFunc(func(_ context.Context, req model.Request, _ func(model.Delta)) (model.Result, error) {
+				for {
+					attempts++
+					if err := req.Again(); err != nil {
+						return model.Result{}, err
+					}
+				}
+			})
+			r.open()
+			uid := r.createWith(tt.own, tt.tree)
+			e, err := r.Exec(t.Context(), host.ExecRequest{Session: uid, Inputs: say("model a")})
+			if err != nil || e.Reason != abi.ReasonBudget || !strings.Contains(e.Err.Description, "the limit is 30000, used are ") {
+				t.Errorf("%+v: %v", e, err)
+			}
+			s := r.spending(uid)
+			if attempts != 3 || s.Used.Tokens < 3*host.DefaultMaxOutputTokens || s.Used.Tokens > limit || s.Used.ModelCalls != 1 || s.Held != (host.Amounts{}) {
+				t.Errorf("%d attempts, %+v", attempts, s)
+			}
+			if name == "tree" && (s.TreeUsed != s.Used || s.TreeHeld != (host.Amounts{})) {
+				t.Errorf("the tree: %+v", s)
+			}
+			r.verify(uid)
+		})
+	}
+}
+
+// TestBudget_AttemptsOutliveCrashes: a host that dies between two attempts has not
+// forgotten the first.
+func TestBudget_AttemptsOutliveCrashes(t *testing.T) {
+	r, _ := budgetRig(t, &metered{})
+	r.models["metered"] = providerFunc(func(_ context.Context, req model.Request, _ func(model.Delta)) (model.Result, error) {
+		if err := req.Again(); err != nil {
+			return model.Result{}, err
+		}
+		r.SetFault(func(string) error { return errDropped })
+		return model.Result{Message: abi.Text(abi.RoleAssistant, "lost")}, nil
+	})
+	r.open()
+	uid := r.createWith(host.Amounts{Tokens: 50_000}, host.Amounts{})
+	if _, err := r.Exec(t.Context(), host.ExecRequest{Session: uid, Inputs: say("model a")}); err == nil {
+		t.Fatal("the host did not die")
+	}
+	r.models["metered"] = &metered{input: 1, output: 1}
+	r.open()
+	r.resume(uid)
+	if s := r.spending(uid); s.Used.Tokens < 2*host.DefaultMaxOutputTokens || s.Held != (host.Amounts{}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestBudget_WallOfAShortTime: a budget of less time than a turn may take is one that a
+// turn can use: its calls get some of what it has set aside, and what they do not take
+// goes back.
+func TestBudget_WallOfAShortTime(t *testing.T) {
+	const wall = time.Minute // where a turn, and each call, may take ten
+	for name, tt := range map[string]struct{ own, tree host.Amounts }{
+		"session": {own: host.Amounts{Wall: wall}}, "tree": {tree: host.Amounts{Wall: wall}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var left []time.Duration
+			r, b := budgetRig(t, &metered{})
+			r.models["metered"] = providerFunc(func(ctx context.Context, _ model.Request, _ func(model.Delta)) (model.Result, error) {
+				end, _ := ctx.Deadline()
+				left = append(left, time.Until(end))
+				return model.Result{Message: abi.Text(abi.RoleAssistant, "answer")}, nil
+			})
+			r.open()
+			uid := r.createWith(tt.own, tt.tree)
+			r.exec(uid, "model a; tools x:read y:read; model b; tools z:read; model c")
+			if len(left) != 3 || b.called("z") != 1 {
+				t.Fatalf("%d model calls, %d of z", len(left), b.called("z"))
+			}
+			for _, d := range left {
+				if d <= 0 || d > wall/2 {
+					t.Errorf("a call has %s of %s", d, wall)
+				}
+			}
+			s := r.spending(uid)
+			if s.Used.Wall <= 0 || s.Used.Wall >= wall || s.Held != (host.Amounts{}) || s.TreeHeld != (host.Amounts{}) {
+				t.Errorf("%+v", s)
+			}
+			if tt.tree != (host.Amounts{}) && s.TreeUsed != s.Used {
+				t.Errorf("used %v, the tree %v", s.Used, s.TreeUsed)
+			}
+			r.verify(uid)
+		})
+	}
+}
+
+// TestBudget_Unwritten: what a request does not say in so many bytes is set aside too.
+func TestBudget_Unwritten(t *testing.T) {
+	p := &metered{input: -1}
+	r, _ := budgetRig(t, p)
+	taken := func(input abi.Message) int64 {
+		s, err := r.Create(t.Context(), host.CreateRequest{Harness: harness(t, "chat"), Budget: host.Amounts{Tokens: 100_000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: []abi.Message{input}}); err != nil || e.State != abi.StateCompleted {
+			t.Fatalf("%+v: %v", e, err)
+		}
+		return r.spending(s.UID).Used.Tokens
+	}
+	plain := taken(abi.Text(abi.RoleUser, "what is this?"))
+	image := abi.Part{File: &abi.FilePart{MIME: "image/png", URI: "https://site.example/a.png"}}
+	if more := taken(abi.Message{Role: abi.RoleUser, Parts: []abi.Part{image, image}}) - plain; more < 4000 {
+		t.Errorf("two pictures take %d tokens more than a text", more)
 	}
 }
 

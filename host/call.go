@@ -51,17 +51,26 @@ func within[T any](ctx context.Context, limit time.Duration, what string, call f
 	}
 }
 
-// stopwatch calls over when it has run for its time. It is made running.
+// stopwatch calls over with its time when it has run for that. It is made running.
 type stopwatch struct {
-	limit time.Duration
 	mu    sync.Mutex
+	limit time.Duration
 	timer *time.Timer
 	since time.Time // when it was set running, zero while it is not
 	left  time.Duration
 }
 
-func newStopwatch(limit time.Duration, over func()) *stopwatch {
-	return &stopwatch{limit: limit, timer: time.AfterFunc(limit, over), since: time.Now(), left: limit}
+func newStopwatch(limit time.Duration, over func(limit time.Duration)) *stopwatch {
+	s := &stopwatch{limit: limit, since: time.Now(), left: limit}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timer = time.AfterFunc(limit, func() {
+		s.mu.Lock()
+		limit := s.limit
+		s.mu.Unlock()
+		over(limit)
+	})
+	return s
 }
 
 // pause stops it until resume.
@@ -85,6 +94,38 @@ func (s *stopwatch) ran() time.Duration {
 		ran += time.Since(s.since)
 	}
 	return ran
+}
+
+// lend takes at most half of the time that is left out of its time.
+func (s *stopwatch) lend(most time.Duration) (lent time.Duration) {
+	s.change(func(left time.Duration) time.Duration {
+		lent = max(0, min(most, left/2))
+		return -lent
+	})
+	return lent
+}
+
+// give adds to its time.
+func (s *stopwatch) give(more time.Duration) {
+	s.change(func(time.Duration) time.Duration { return more })
+}
+
+func (s *stopwatch) change(by func(left time.Duration) time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	running := !s.since.IsZero()
+	if running {
+		s.timer.Stop()
+		now := time.Now()
+		s.left -= now.Sub(s.since)
+		s.since = now
+	}
+	d := by(s.left)
+	s.limit += d
+	s.left += d
+	if running {
+		s.timer.Reset(max(0, s.left))
+	}
 }
 
 func (s *stopwatch) resume() {

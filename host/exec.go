@@ -353,11 +353,13 @@ func (x *execution) run(ctx context.Context, req ExecRequest) (Execution, error)
 	if err != nil {
 		return x.refused(err)
 	}
-	var over error = errDeadline
-	if wall < deadline {
-		over = &overBudget{what: fmt.Sprintf("the turn took the %s that the budget left", wall)}
-	}
-	x.watch = newStopwatch(wall, func() { cancel(over) })
+	x.watch = newStopwatch(wall, func(had time.Duration) {
+		if had < deadline {
+			cancel(&overBudget{what: fmt.Sprintf("the turn took the %s that the budget left", wall)})
+			return
+		}
+		cancel(errDeadline)
+	})
 	defer x.watch.pause()
 
 	inc, err := x.incarnate(ctx)

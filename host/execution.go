@@ -118,7 +118,7 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 			if callErr != nil {
 				return runtimes.Response{}, callErr
 			}
-			x.settle(x.calling.aside, x.took(ready.Effect, answer))
+			x.settleCall(x.calling.aside, x.took(ready.Effect, answer))
 			if err := x.fault("answered"); err != nil {
 				return runtimes.Response{}, err
 			}
@@ -455,16 +455,19 @@ const maxAnswerBytes = 8 << 20
 func (x *execution) perform(ctx context.Context, effect *turn.Effect) (turn.Answer, error) {
 	provider := x.host.cfg.provider(effect.Call.Model)
 	if provider == nil {
+		x.calling.free = true
 		err := x.host.knowsModel(effect.Call.Model)
 		return turn.Answer{Err: &abi.Error{Code: abi.CodeNotFound, Description: err.Error()}}, nil
 	}
 	x.host.providerCalls.Add(1)
 	x.watch.pause()
 	defer x.watch.resume()
+	request := model.Request{
+		Session: x.uid, Index: effect.Index, Attempt: effect.Attempt, Call: effect.Call,
+		MaxOutputTokens: x.calling.output, Again: x.anew(),
+	}
 	result, err := within(ctx, x.callTime(), fmt.Sprintf("model %q", effect.Call.Model), func(ctx context.Context) (model.Result, error) {
-		return provider.Complete(ctx, model.Request{
-			Session: x.uid, Index: effect.Index, Attempt: effect.Attempt, Call: effect.Call, MaxOutputTokens: x.calling.output,
-		}, func(d model.Delta) {
+		return provider.Complete(ctx, request, func(d model.Delta) {
 			if ctx.Err() == nil {
 				x.stream.delta(Delta{
 					Session: x.uid, Execution: x.spec.Execution,
@@ -476,6 +479,12 @@ func (x *execution) perform(ctx context.Context, effect *turn.Effect) (turn.Answ
 	if ctx.Err() != nil {
 		return turn.Answer{}, context.Cause(ctx)
 	}
+	var stopped *notAgainError
+	if errors.As(err, &stopped) {
+		return turn.Answer{}, stopped.error
+	}
+	var failure *model.Error
+	x.calling.free = errors.As(err, &failure) && failure.Free
 	return answer(effect, result, err), nil
 }
 

@@ -58,6 +58,10 @@ type Request struct {
 	// MaxOutputTokens, if not zero, is the most tokens that the answer may have,
 	// whatever the call says: what it costs was set aside.
 	MaxOutputTokens int64
+	// Again, if not nil, is asked by a provider that is about to make the call once
+	// more, after an attempt of which it cannot say that it cost nothing. Complete
+	// returns its error, wrapped, and makes no further attempt.
+	Again func() error
 	// Call is what the harness asked for, with Model filled in.
 	Call abi.ModelCall
 }
@@ -87,6 +91,9 @@ type Result struct {
 type Error struct {
 	Code    abi.ErrorCode
 	Message string
+	// Free: the call cost nothing, as no model began to answer it. Else what a budget
+	// has set aside for it counts as used.
+	Free bool
 }
 
 // Error is the message.

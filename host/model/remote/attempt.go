@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentcell/agentcell/host/model"
@@ -42,13 +44,16 @@ func (c *Client) attempt(ctx context.Context, p Protocol, req model.Request, bod
 	defer cancel(nil)
 	clock := time.AfterFunc(c.endpoint.FirstByte, func() { cancel(errFirstByte) })
 	defer func() { clock.Stop() }()
-	r, err := c.request(ctx, body, key)
+	var conn connection
+	r, err := c.request(conn.watched(ctx), body, key)
 	if err != nil {
-		return model.Result{}, &Failure{Code: abi.CodeInternal, Text: err.Error()}
+		return model.Result{}, &Failure{Code: abi.CodeInternal, Text: err.Error(), free: true}
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
-		return model.Result{}, c.broken(ctx, err)
+		failure := c.broken(ctx, err)
+		failure.free = conn.missing()
+		return model.Result{}, failure
 	}
 	defer resp.Body.Close()
 	watched := &watchedBody{Reader: resp.Body, left: maxStream, came: func() {
@@ -69,6 +74,19 @@ func (c *Client) attempt(ctx context.Context, p Protocol, req model.Request, bod
 	}
 	return result, nil
 }
+
+// connection tells whether there was one, so that a request can have left.
+type connection struct{ wanted, made atomic.Bool }
+
+func (c *connection) watched(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { c.wanted.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { c.made.Store(true) },
+	})
+}
+
+// missing reports that none was made, and not of a transport that says nothing.
+func (c *connection) missing() bool { return c.wanted.Load() && !c.made.Load() }
 
 func (c *Client) request(ctx context.Context, body []byte, key string) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint.URL, bytes.NewReader(body))

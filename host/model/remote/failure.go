@@ -24,6 +24,7 @@ type Failure struct {
 	// Retry: another attempt may do better.
 	Retry bool
 
+	free   bool          // it cost nothing: no model began to answer
 	down   bool          // the endpoint itself is to blame: the breaker counts it
 	status int           // of HTTP, 0 if there was none
 	wait   time.Duration // that the provider has asked for
@@ -45,7 +46,7 @@ var ErrCut = errors.New("the answer broke off")
 
 // Invalid is the failure of a call that cannot be written as a request.
 func Invalid(format string, args ...any) error {
-	return &Failure{Code: abi.CodeInvalidArgument, Text: fmt.Sprintf(format, args...)}
+	return &Failure{Code: abi.CodeInvalidArgument, Text: fmt.Sprintf(format, args...), free: true}
 }
 
 // Garbage is the failure of an answer that is none. It is not asked for again: it
@@ -99,7 +100,7 @@ func withoutURL(err error) error {
 // refused is the failure of an attempt that was answered with an error.
 func refused(resp *http.Response, body []byte) *Failure {
 	p := problemOf(body)
-	f := &Failure{status: resp.StatusCode, Text: p.text(resp.StatusCode)}
+	f := &Failure{status: resp.StatusCode, Text: p.text(resp.StatusCode), free: resp.StatusCode >= 300}
 	switch s := resp.StatusCode; {
 	case s == http.StatusUnauthorized:
 		// Of all errors this one is likely to quote the key, or a part of it.
@@ -111,7 +112,8 @@ func refused(resp *http.Response, body []byte) *Failure {
 	case s == http.StatusTooManyRequests:
 		f.Code, f.Retry = abi.CodeResourceExhausted, !p.is("insufficient_quota", "billing_hard_limit_reached")
 	case s == http.StatusRequestTimeout || s == http.StatusGatewayTimeout:
-		f.Code, f.Retry, f.down = abi.CodeDeadlineExceeded, true, true
+		// Who says so may stand in front of the model, which goes on.
+		f.Code, f.Retry, f.down, f.free = abi.CodeDeadlineExceeded, true, true, false
 	case s >= 500:
 		f.Code, f.Retry, f.down = abi.CodeUnavailable, true, true
 	case s >= 400:

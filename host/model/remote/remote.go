@@ -190,12 +190,19 @@ func (c *Client) Complete(ctx context.Context, p Protocol, req model.Request, de
 	if ctx.Err() != nil {
 		return model.Result{}, fmt.Errorf("provider %q: %w", c.endpoint.Name, ctx.Err())
 	}
+	var stopped *stoppedError
+	if errors.As(err, &stopped) {
+		return model.Result{}, fmt.Errorf("provider %q: %w", c.endpoint.Name, stopped.error)
+	}
 	var failure *Failure
 	if !errors.As(err, &failure) {
 		failure = &Failure{Code: abi.CodeInternal, Text: err.Error()}
 	}
-	return model.Result{}, &model.Error{Code: failure.Code, Message: fmt.Sprintf("provider %q: %s", c.endpoint.Name, failure.Text)}
+	return model.Result{}, &model.Error{Code: failure.Code, Message: fmt.Sprintf("provider %q: %s", c.endpoint.Name, failure.Text), Free: failure.free}
 }
+
+// stoppedError is the error of a caller that lets no further attempt be made.
+type stoppedError struct{ error }
 
 func (c *Client) complete(ctx context.Context, p Protocol, req model.Request, deltas func(model.Delta)) (model.Result, error) {
 	if err := ctx.Err(); err != nil {
@@ -207,7 +214,7 @@ func (c *Client) complete(ctx context.Context, p Protocol, req model.Request, de
 	}
 	key, err := c.endpoint.Key.get()
 	if err != nil {
-		return model.Result{}, &Failure{Code: abi.CodeFailedPrecondition, Text: err.Error()}
+		return model.Result{}, &Failure{Code: abi.CodeFailedPrecondition, Text: err.Error(), free: true}
 	}
 	leave, err := c.enter(ctx)
 	if err != nil {
@@ -230,6 +237,11 @@ func (c *Client) complete(ctx context.Context, p Protocol, req model.Request, de
 		}
 		if err := c.wait(ctx, tries, failure); err != nil {
 			return model.Result{}, err
+		}
+		if !failure.free && req.Again != nil {
+			if err := req.Again(); err != nil {
+				return model.Result{}, &stoppedError{err}
+			}
 		}
 		out.restart()
 	}
@@ -255,6 +267,7 @@ func (c *Client) try(ctx context.Context, p Protocol, req model.Request, body []
 		return model.Result{}, &Failure{
 			Code: abi.CodeUnavailable,
 			Text: fmt.Sprintf("it has failed %d times in a row; it is tried again in %s", c.endpoint.Failures, left.Round(time.Millisecond)),
+			free: true,
 		}
 	}
 	begun := time.Now()

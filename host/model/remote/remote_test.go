@@ -204,7 +204,7 @@ func TestNoConnection(t *testing.T) {
 			return nil, errors.New("connection refused")
 		}}
 		_, err := call(t.Context(), client(t, remote.Endpoint{Transport: transport}))
-		want := &model.Error{Code: abi.CodeUnavailable, Message: `provider "fake": the connection failed: connection refused (4 attempts)`}
+		want := &model.Error{Code: abi.CodeUnavailable, Message: `provider "fake": the connection failed: connection refused (4 attempts)`, Free: true}
 		var got *model.Error
 		if !errors.As(err, &got) {
 			t.Fatal(err)
@@ -213,6 +213,55 @@ func TestNoConnection(t *testing.T) {
 			t.Errorf("%d dials (-want +got):\n%s", dials, diff)
 		}
 	})
+}
+
+// Before an attempt that follows one which may have been paid for, the caller is asked,
+// and its word counts. What was refused, or never arrived, costs nothing.
+func TestAgain(t *testing.T) {
+	stop := errors.New("that was enough")
+	unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("connection refused")
+	}}
+	for _, tt := range []struct {
+		name    string
+		replies []modeltest.Reply // none: nothing can be reached
+		allowed int               // how often the caller says yes
+		asked   int
+		free    bool // the error says so
+		stopped bool
+	}{
+		{"an answer", []modeltest.Reply{modeltest.Answer(200, answered)}, 0, 0, false, false},
+		{"busy, and an answer", []modeltest.Reply{modeltest.Answer(429, ""), modeltest.Answer(503, ""), modeltest.Answer(200, answered)}, 0, 0, false, false},
+		{"busy for ever", modeltest.Always(4, modeltest.Answer(503, "")), 0, 0, true, false},
+		{"refused", []modeltest.Reply{modeltest.Answer(400, "")}, 0, 0, true, false},
+		{"not reached", nil, 0, 0, true, false},
+		{"a page", []modeltest.Reply{modeltest.Answer(200, "<title>x</title>")}, 0, 0, false, false},
+		{"cut off before it answers", []modeltest.Reply{modeltest.Cut(""), modeltest.Answer(200, answered)}, 1, 1, false, false},
+		{"a gateway that gives up", []modeltest.Reply{modeltest.Answer(504, ""), modeltest.Answer(200, answered)}, 1, 1, false, false},
+		{"no answer in time", modeltest.Always(4, modeltest.Stall("")), 3, 3, false, false},
+		{"cut off, and no more", modeltest.Always(4, modeltest.Cut(`{"ok`)), 1, 2, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var transport http.RoundTripper = unreachable
+				if tt.replies != nil {
+					transport = modeltest.Serve(t, tt.replies...)
+				}
+				asked := 0
+				req := model.Request{Call: abi.ModelCall{Model: "m"}, Again: func() error {
+					if asked++; asked > tt.allowed {
+						return stop
+					}
+					return nil
+				}}
+				_, err := client(t, remote.Endpoint{Transport: transport}).Complete(t.Context(), parrot{}, req, nil)
+				var failure *model.Error
+				if free := errors.As(err, &failure) && failure.Free; free != tt.free || errors.Is(err, stop) != tt.stopped || asked != tt.asked {
+					t.Errorf("asked %d times, free is %t: %v", asked, free, err)
+				}
+			})
+		})
+	}
 }
 
 // S4: a key is in the header that it is for, and not in logs or errors; one that

@@ -111,6 +111,7 @@ func (p *Provider) Complete(ctx context.Context, req model.Request, deltas func(
 		return model.Result{}, &model.Error{
 			Code:    abi.CodeFailedPrecondition,
 			Message: fmt.Sprintf("script has %d lines; call %d has no answer", len(p.lines), req.Index+1),
+			Free:    true,
 		}
 	}
 	l := p.lines[req.Index]
