@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,6 +29,9 @@ type DecideRequest struct {
 	// 0 stands for whichever there is.
 	Request abi.Seq
 }
+
+// ErrExpired is the ErrConflict of a decision that comes after its request has expired.
+var ErrExpired = errors.New("expired")
 
 // MaxArgsBytes bounds edited arguments.
 const MaxArgsBytes = 4 << 20
@@ -220,8 +224,8 @@ func (p *pendingCall) expired() error {
 	if p.gate.AsksAgain() {
 		next = "people are asked again"
 	}
-	return fmt.Errorf("%w: the request of seq %d to approve call %q expired at %s: %s when the turn goes on",
-		ErrConflict, p.gate.Request, p.call.ID, p.gate.Until, next)
+	return fmt.Errorf("%w: %w: the request of seq %d to approve call %q did so at %s: %s when the turn goes on",
+		ErrConflict, ErrExpired, p.gate.Request, p.call.ID, p.gate.Until, next)
 }
 
 // mayEdit asks the policy about a call with the arguments that a person gives it.
@@ -233,8 +237,12 @@ func (h *Host) mayEdit(r row, call abi.ToolCall, args abi.Struct) error {
 	if err != nil {
 		return asDivergence(err)
 	}
+	policy, err := h.policy(r, t.start.Event.Cell.Model)
+	if policy == nil || err != nil {
+		return err
+	}
 	call.Args = args
-	v := h.policy(r, t.start.Event.Cell.Model)(call, byName(t.grants)[call.Tool])
+	v := policy(call, byName(t.grants)[call.Tool])
 	if v.Action != turn.Deny {
 		return v.Check()
 	}
@@ -246,9 +254,9 @@ func (h *Host) mayEdit(r row, call abi.ToolCall, args abi.Struct) error {
 }
 
 // policy is what decides on the calls of a turn with that default model.
-func (h *Host) policy(r row, model string) turn.Policy {
+func (h *Host) policy(r row, model string) (turn.Policy, error) {
 	if h.cfg.Policy == nil {
-		return nil
+		return nil, nil
 	}
 	return h.cfg.Policy(turn.Subject{
 		Session: r.UID, Project: r.Project, Name: r.Name,

@@ -275,7 +275,10 @@ func (x *execution) begin(ctx context.Context, r row, req ExecRequest) error {
 		}
 		staged = slices.Insert(staged, i, s)
 	}
-	x.opening(r, start, response, now, grants)
+	x.opening(start, response, now, grants)
+	if x.spec.Policy, err = h.policy(r, model); err != nil {
+		return err
+	}
 	if err := x.lookElsewhere(ctx, r, start); err != nil {
 		return err
 	}
@@ -299,13 +302,13 @@ func createEvent(r row, d runtimes.Description) *abi.Event {
 }
 
 // opening takes over what EXECUTION_START says of the turn.
-func (x *execution) opening(r row, start *abi.Event, response []byte, last abi.Time, grants []abi.ToolGrant) {
+func (x *execution) opening(start *abi.Event, response []byte, last abi.Time, grants []abi.ToolGrant) {
 	x.seed, x.cloned = start.Cell.Seed, start.Cell.Cloned
 	x.started = start.Time
 	x.spec = turn.Opening{
 		Execution: start.ExecutionID, Time: last, Seq: x.startSeq + abi.Seq(*start.ExecutionStart.InputCount), Start: response,
 		Model: start.Cell.Model, Tools: byName(grants), Limits: *start.Cell.Limits, BaseRoot: start.Cell.BaseRoot,
-		Turn: x.sum.Turns, ModelCalls: x.sum.ModelCalls, Policy: x.host.policy(r, start.Cell.Model),
+		Turn: x.sum.Turns, ModelCalls: x.sum.ModelCalls,
 	}
 }
 
@@ -330,7 +333,12 @@ func (x *execution) reopen(ctx context.Context, r row, abandon bool) error {
 		return err
 	}
 	x.startSeq, x.recovers = x.sum.Open, true
-	x.opening(r, t.start.Event, t.response, t.opened, t.grants)
+	x.opening(t.start.Event, t.response, t.opened, t.grants)
+	if !abandon {
+		if x.spec.Policy, err = h.policy(r, t.start.Event.Cell.Model); err != nil {
+			return fmt.Errorf("open turn at seq %d: %w", x.sum.Open, err)
+		}
+	}
 	if err := x.lookElsewhere(ctx, r, t.start.Event); err != nil && !abandon {
 		return fmt.Errorf("open turn at seq %d: %w: abandon it, or bring that session here", x.sum.Open, err)
 	}

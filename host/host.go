@@ -103,8 +103,10 @@ type Config struct {
 	Tools       map[string]tool.Tool
 	ToolSources []tool.Source
 	// Policy makes the policy by which a session's calls of tools are decided on; nil
-	// leaves each to its tool's mediation.
-	Policy func(turn.Subject) turn.Policy
+	// leaves each to its tool's mediation, and so does a policy that is nil. Its error
+	// is that of each turn that would begin or go on, with nothing recorded; a turn can
+	// be given up without it.
+	Policy func(turn.Subject) (turn.Policy, error)
 
 	// Limits bound a turn; the zero value means abi.DefaultLimits.
 	Limits abi.Limits
