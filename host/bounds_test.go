@@ -51,7 +51,8 @@ func TestS2_RecoveryHoldsAWindow(t *testing.T) {
 		if err != nil || len(window) != tt.most {
 			t.Errorf("%d records of %d bytes: a window of %d, %v; want %d", tt.records, tt.size, len(window), err, tt.most)
 		}
-		next := h.source("sess-0", 2, abi.Seq(tt.records-1))
+		last := abi.Seq(tt.records - 1)
+		next := h.feed("sess-0", 2, last+1).to(last)
 		for seq := abi.Seq(2); ; seq++ {
 			r, err := next()
 			if err != nil {

@@ -60,6 +60,9 @@ func (h *Host) keptImages(r row) ([]keptImage, error) {
 		if err != nil {
 			return nil, err
 		}
+		if !arrives(rec.Line) {
+			continue
+		}
 		e, err := lineEvent(rec)
 		if err != nil {
 			return nil, fmt.Errorf("seq %d: %w", rec.Seq, err)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -229,6 +230,9 @@ func (h *Host) nearest(r row, at abi.Seq) (point, int, error) {
 		if err != nil {
 			return point{}, 0, err
 		}
+		if !arrives(rec.Line) {
+			continue
+		}
 		e, err := lineEvent(rec)
 		if err != nil {
 			return point{}, 0, fmt.Errorf("seq %d: %w", rec.Seq, err)
@@ -257,6 +261,13 @@ func arrival(seq abi.Seq, e *abi.Event) (point, bool) {
 		return point{}, false
 	}
 	return point{at: seq, root: e.Cell.Root, turns: int64(e.Cell.Turn), modelCalls: int64(e.Cell.ModelCalls)}, true
+}
+
+// arrives reports whether a line may be a record that has an arrival. Its own text says
+// so, in the form that all records are written in: decoding each to find the few that
+// matter takes as long as all the rest that is done with them.
+func arrives(line []byte) bool {
+	return bytes.Contains(line, []byte(abi.EventEnd)) || bytes.Contains(line, []byte(abi.LifecycleUpgrade))
 }
 
 // baseImage is the image of a root that the next turn of a session, or its open one,

@@ -15,35 +15,67 @@ const (
 	windowBytes   = 1 << 20
 )
 
-// source reads the records of a session from next to last as the turn machine
-// takes them. It holds a few of them at a time, however long the turn, and nothing
-// of the journal in between.
-func (h *Host) source(uid abi.SessionID, next, last abi.Seq) turn.Source {
-	var window []turn.Recorded
+// feed reads the records of a session, in order. It holds a few of them at a time,
+// however long the record, and nothing of the journal in between.
+type feed struct {
+	host *Host
+	uid  abi.SessionID
+	// next to last are the records behind those of window.
+	next, last abi.Seq
+	window     []turn.Recorded
+	// err is why next could not be read.
+	err error
+}
+
+func (h *Host) feed(uid abi.SessionID, next, last abi.Seq) *feed {
+	return &feed{host: h, uid: uid, next: next, last: last}
+}
+
+// skip goes to record next, which is not before those at hand.
+func (f *feed) skip(next abi.Seq) {
+	for len(f.window) > 0 && f.window[0].Seq < next {
+		f.drop()
+	}
+	if f.next < next {
+		f.next, f.err = next, nil
+	}
+}
+
+func (f *feed) drop() { f.window[0], f.window = turn.Recorded{}, f.window[1:] }
+
+// fill sees to it that there is a window, unless the record ends or cannot be read.
+func (f *feed) fill() {
+	if len(f.window) == 0 && f.next <= f.last && f.err == nil {
+		f.window, f.err = f.host.window(f.uid, f.next, f.last)
+		f.next += abi.Seq(len(f.window))
+	}
+}
+
+// to gives the records up to last, as the turn machine takes them.
+func (f *feed) to(last abi.Seq) turn.Source {
 	return func() (*turn.Recorded, error) {
-		if len(window) == 0 && next <= last {
-			var err error
-			if window, err = h.window(uid, next, last); err != nil {
-				return nil, err
-			}
-			next += abi.Seq(len(window))
+		f.fill()
+		if len(f.window) == 0 {
+			err := f.err
+			f.err = nil // it may be tried again
+			return nil, err
 		}
-		if len(window) == 0 {
+		r := f.window[0]
+		if r.Seq > last {
 			return nil, nil
 		}
-		r := window[0]
-		window[0], window = turn.Recorded{}, window[1:]
+		f.drop()
 		return &r, nil
 	}
 }
 
-// window reads the next few of those records.
+// window reads the next few of those records, beside an error those before it.
 func (h *Host) window(uid abi.SessionID, from, last abi.Seq) ([]turn.Recorded, error) {
 	var window []turn.Recorded
 	size := 0
 	for r, err := range h.journal.Read(uid, from, min(last, from+windowRecords-1)) {
 		if err != nil {
-			return nil, err
+			return window, err
 		}
 		e, encoded, err := h.decodeWith(r, func(d abi.Digest) ([]byte, error) {
 			b, err := h.journal.Blob(d)
@@ -51,11 +83,11 @@ func (h *Host) window(uid abi.SessionID, from, last abi.Seq) ([]turn.Recorded, e
 			return b, err
 		})
 		if err != nil {
-			return nil, err
+			return window, err
 		}
 		rec := turn.Recorded{Seq: r.Seq, Encoded: encoded, Event: e}
 		if rec.Payload, err = h.payload(e); err != nil {
-			return nil, fmt.Errorf("seq %d: %w", r.Seq, err)
+			return window, fmt.Errorf("seq %d: %w", r.Seq, err)
 		}
 		window = append(window, rec)
 		if size += len(encoded) + len(rec.Payload); size > windowBytes {
@@ -78,7 +110,13 @@ type recordedTurn struct {
 // whose record goes to last. It checks that the Start response can be rebuilt as
 // it was.
 func (h *Host) readTurn(uid abi.SessionID, start, last abi.Seq) (recordedTurn, error) {
-	t := recordedTurn{rest: h.source(uid, start, last)}
+	return h.feed(uid, start, last).turn(start, last)
+}
+
+// turn is readTurn of what lies ahead.
+func (f *feed) turn(start, last abi.Seq) (recordedTurn, error) {
+	f.skip(start)
+	t := recordedTurn{rest: f.to(last)}
 	first, err := t.rest()
 	if err != nil {
 		return t, err
@@ -108,7 +146,7 @@ func (h *Host) readTurn(uid abi.SessionID, start, last abi.Seq) (recordedTurn, e
 		}
 		inputs, t.opened = append(inputs, in.Event), in.Event.Time
 	}
-	if t.grants, err = h.readGrants(e.Cell.Tools); err != nil {
+	if t.grants, err = f.host.readGrants(e.Cell.Tools); err != nil {
 		return t, fmt.Errorf("seq %d: %w", start, err)
 	}
 	if t.response, err = turn.StartResponse(e, inputs, definitions(t.grants)); err != nil {

@@ -216,7 +216,10 @@ func (u *upgrading) rehearse(ctx context.Context) error {
 		from, _ = arrival(up.Seq, e)
 	}
 	from.root = u.Root
-	again := &rerun{host: h, row: r, load: h.pinnedModule, module: u.to, last: r.Head.Seq, here: from, image: u.to.golden, rehearsal: true}
+	again := &rerun{
+		host: h, row: r, feed: h.feed(r.UID, from.at+1, r.Head.Seq), load: h.pinnedModule, module: u.to,
+		here: from, image: u.to.golden, rehearsal: true,
+	}
 	defer again.close(ctx)
 	for {
 		o, ok, err := again.next()
