@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"reflect"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -33,9 +34,13 @@ type cell struct {
 	changed []uint32
 	// flat is the image that memory was mapped from, nil for the golden one.
 	flat *flat
+	// vain counts the pages that were compared and did not differ, since memory was
+	// mapped.
+	vain int
 	// listed: mem.list is what may differ from golden.
 	listed bool
-	held   int // what holds gave, for the pool
+	held   int          // what holds gave, for the pool
+	run    api.Function // that ran the last turn of this tenant; nil: to be made
 
 	call call
 }
@@ -90,9 +95,43 @@ func (c *cell) leaveFlat() {
 	}
 }
 
-// function is an export to call. It is made anew for each call: an engine leaves
-// the stack that a guest has made grow, up to 100 MB, with its function.
+// function is an export to call. An engine leaves with it the stack that a guest has
+// made grow, up to 100 MB.
 func (c *cell) function(name string) api.Function { return c.mod.ExportedFunction(name) }
+
+// maxStack is how large the stack of a function may be that is kept for the next turn
+// of the same tenant. A turn of a harness in Go takes 72 KiB, which are made in
+// three steps.
+const maxStack = 128 << 10
+
+// runner is the function that runs a turn.
+func (c *cell) runner() api.Function {
+	if c.run == nil {
+		c.run = c.function(exportRun)
+	}
+	return c.run
+}
+
+// keepRunner keeps the function for the next turn, if it is known to hold little.
+func (c *cell) keepRunner() {
+	if size, ok := stackSize(c.run); !ok || size > maxStack {
+		c.run = nil
+	}
+}
+
+// stackSize is the size of the stack that wazero's compiler has made for a function. It
+// does not tell, so this looks; false is the answer where it cannot be seen.
+func stackSize(fn api.Function) (int, bool) {
+	v := reflect.ValueOf(fn)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return 0, false
+	}
+	stack := v.Elem().FieldByName("stack")
+	if stack.Kind() != reflect.Slice || stack.Type().Elem().Kind() != reflect.Uint8 {
+		return 0, false
+	}
+	return stack.Cap(), true
+}
 
 // begin prepares a call into the guest; end must follow.
 func (c *cell) begin(ctx context.Context, p phase, h Handler, t Turn) *call {
@@ -119,6 +158,7 @@ func (c *cell) compare() []uint32 {
 	if c.dirty {
 		c.dirty = false
 		c.changed = c.base.compare(c.mem.bytes(), c.touched())
+		c.vain += len(c.touched()) - len(c.changed)
 	}
 	return c.changed
 }
@@ -137,7 +177,7 @@ func (c *cell) touched() []uint32 {
 func (c *cell) rebase() error {
 	changed := c.compare()
 	if c.pilesUp() {
-		if f, err := c.module.flats.own(c.mem.bytes()); err == nil {
+		if f, err := c.own(); err == nil {
 			return c.remap(f)
 		} // else it goes on as it is
 	}
@@ -149,24 +189,58 @@ func (c *cell) rebase() error {
 // A page that was touched once is compared after each turn from then on, and is there
 // twice if it differs. So a cell that has touched pileFrom pages, and one in pilePart of its
 // memory, is mapped from its own memory: that copies at most pilePart times as much.
+//
+// So is a small one that has compared so many pages in vain that this would have cost
+// less: vainAll times those of its memory, or, where it has been mapped so before and only what
+// it has touched since must be copied, vainTouched times these.
 const (
-	pileFrom = 1024
-	pilePart = 4
+	pileFrom    = 1024
+	pilePart    = 4
+	smallMemory = 16 << 20
+	vainAll     = 4
+	vainTouched = 16
 )
 
-// pilesUp tells whether the cell has touched so many pages that it should be mapped anew.
+// pilesUp tells whether the cell has touched so many pages, or so often compared them
+// in vain, that it should be mapped anew.
 func (c *cell) pilesUp() bool {
 	e := c.module.engine
-	return e.cfg.MaxFlatBytes >= 0 && e.backend.facts().Dirty != DirtyCompare &&
-		len(c.touched()) >= max(pileFrom, c.mem.size/abi.PageSize/pilePart)
+	if e.cfg.MaxFlatBytes < 0 || e.backend.facts().Dirty == DirtyCompare {
+		return false
+	}
+	touched, pages := len(c.touched()), c.mem.size/abi.PageSize
+	switch {
+	case touched >= max(pileFrom, pages/pilePart):
+		return true
+	case c.mem.size > smallMemory:
+		return false
+	case c.owns():
+		return c.vain > vainTouched*touched
+	}
+	return c.vain > vainAll*pages
+}
+
+// owns tells whether memory was mapped from an image of the cell's own.
+func (c *cell) owns() bool { return c.flat != nil && c.flat.root.IsZero() }
+
+// own gives an image of the cell's own that is equal to its memory: the one it has, if
+// no clone of it rests on that.
+func (c *cell) own() (*flat, error) {
+	mem := c.mem.bytes()
+	if c.owns() && c.flat.memory.size() == len(mem) && c.module.flats.alone(c.flat) {
+		return c.flat, writePages(mem, c.touched(), c.flat.memory.write)
+	}
+	return c.module.flats.own(mem)
 }
 
 // remap maps memory from f, which is equal to it. The cell is the user of f.
 func (c *cell) remap(f *flat) error {
 	c.base.reset()
-	c.leaveFlat()
+	if f != c.flat {
+		c.leaveFlat()
+	}
 	c.flat, c.base.golden = f, f.memory.content
-	c.listed, c.changed = false, nil
+	c.listed, c.changed, c.vain = false, nil, 0
 	return c.mem.become(f.memory)
 }
 
@@ -273,7 +347,7 @@ func (c *cell) recycle() {
 // it grows.
 func (c *cell) reset() error {
 	c.base.reset()
-	c.dirty, c.changed = false, nil
+	c.dirty, c.changed, c.vain, c.run = false, nil, 0, nil
 	c.setState(&c.module.golden)
 	if c.flat != nil {
 		c.leaveFlat()

@@ -173,7 +173,7 @@ func (s *flats) near(img *Image) (best *flat, over []uint32) {
 // own makes what is in a cell's memory a flat image of its own, which no other cell
 // comes to. The caller is its user.
 func (s *flats) own(mem []byte) (*flat, error) {
-	g, err := s.module.engine.backend.share(len(mem), func(write func(uint32, []byte) error) error { return writePages(mem, write) })
+	g, err := s.module.engine.backend.share(len(mem), func(write func(uint32, []byte) error) error { return writePages(mem, nonZero(mem), write) })
 	if err != nil {
 		return nil, err
 	}
@@ -184,6 +184,13 @@ func (s *flats) own(mem []byte) (*flat, error) {
 	s.mu.Unlock()
 	s.made(f)
 	return f, nil
+}
+
+// alone tells whether the caller, who is a user of f, is all that f is for.
+func (s *flats) alone(f *flat) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f.users == 1 && f.rested == 0
 }
 
 func (f *flat) isMade() bool {

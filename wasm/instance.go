@@ -114,7 +114,8 @@ func (c *call) turn(cloned bool) (Outcome, error) {
 	}
 	if err == nil {
 		var result int32
-		if result, err = c.invoke(c.cell.function(exportRun)); err == nil {
+		if result, err = c.invoke(c.cell.runner()); err == nil {
+			c.cell.keepRunner()
 			err = c.returned(exportRun, result)
 		}
 	}

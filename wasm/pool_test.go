@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/agentcell/agentcell/sdk/abi"
+	"github.com/agentcell/agentcell/wasm/wasmtest"
 )
 
 // filler makes its memory pages (of WebAssembly) long and puts a marker into
@@ -172,5 +173,44 @@ func TestDefaultRoom(t *testing.T) {
 		if got := defaultRoom(test.memory, test.bits); got != test.want {
 			t.Errorf("%d bytes, %d bits: %+v, want %+v", test.memory, test.bits, got, test.want)
 		}
+	}
+}
+
+// The function of a turn, and with it its stack, is kept for the next turn of the same
+// tenant, unless the guest has made it large.
+func TestRunnerIsKept(t *testing.T) {
+	deep := func(frames int) []byte {
+		return guest{
+			module: wasmtest.Module{
+				Memories: []wasmtest.Memory{{Min: 1, Export: "memory"}},
+				Globals:  []wasmtest.Global{{Type: "i32", Mutable: true, Init: "i32.const 0"}},
+			},
+			run: fmt.Sprintf(`global.get 0 i32.const 1 i32.add global.set 0
+				global.get 0 i32.const %d i32.rem_u if call $agent_run drop end
+				i32.const 0`, frames),
+		}.bytes()
+	}
+	for _, test := range []struct {
+		frames      int
+		interpreter bool
+		keeps       bool
+	}{{100, false, true}, {10_000, false, false}, {100, true, false}} {
+		t.Run(fmt.Sprintf("frames=%d/interpreter=%t", test.frames, test.interpreter), func(t *testing.T) {
+			in := instantiate(t, loaded(t, newEngine(t, Config{Interpreter: test.interpreter}), deep(test.frames)))
+			completes(t, in)
+			first := in.cell.run
+			if keeps := first != nil; keeps != test.keeps {
+				t.Errorf("kept: %v", keeps)
+			}
+			completes(t, in)
+			cell := in.cell
+			if cell.run != first {
+				t.Error("the second turn has another one")
+			}
+			in.Stop()
+			if cell.run != nil {
+				t.Error("it is left to the next tenant")
+			}
+		})
 	}
 }

@@ -111,7 +111,8 @@ type way struct {
 	make func(why error) (backend, error)
 }
 
-// goldenMemory is the memory of an image. Nobody writes to it.
+// goldenMemory is the memory of an image. Nobody writes to it but the cell whose own
+// it is.
 type goldenMemory struct {
 	content []byte
 	file    *os.File     // that regions are mapped from; nil: they copy content
@@ -122,7 +123,7 @@ type goldenMemory struct {
 // that regions of b are mapped from, if that can be.
 func newGoldenMemory(b backend, content []byte) *goldenMemory {
 	if len(content) > 0 {
-		g, err := b.share(len(content), func(write func(uint32, []byte) error) error { return writePages(content, write) })
+		g, err := b.share(len(content), func(write func(uint32, []byte) error) error { return writePages(content, nonZero(content), write) })
 		if err == nil {
 			return g
 		}
@@ -130,9 +131,9 @@ func newGoldenMemory(b backend, content []byte) *goldenMemory {
 	return &goldenMemory{content: content}
 }
 
-// writePages writes the pages of content that are not zero.
-func writePages(content []byte, write func(page uint32, content []byte) error) error {
-	for _, i := range nonZero(content) {
+// writePages writes these pages of content.
+func writePages(content []byte, list []uint32, write func(page uint32, content []byte) error) error {
+	for _, i := range list {
 		if err := write(i, content[int(i)*abi.PageSize:][:abi.PageSize]); err != nil {
 			return err
 		}
@@ -144,6 +145,13 @@ func writePages(content []byte, write func(page uint32, content []byte) error) e
 func (g *goldenMemory) mapped() bool { return g.file != nil }
 
 func (g *goldenMemory) size() int { return len(g.content) }
+
+// write makes content a page of g, in file and so in content, before any region that does
+// not have a page of its own there is looked at again.
+func (g *goldenMemory) write(page uint32, content []byte) error {
+	_, err := g.file.WriteAt(content, int64(page)*abi.PageSize)
+	return err
+}
 
 // close gives back what g holds of the system. Regions that became g keep what they
 // have.

@@ -242,21 +242,21 @@ func TestNewCellsTouchNothing(t *testing.T) {
 	}
 }
 
-// wanderer writes to 100 pages of its 8 MiB in a turn, and begins the next where it
+// wanderer writes to so many pages of its 8 MiB in a turn, and begins the next where it
 // has ended.
-func wanderer() []byte {
+func wanderer(pages int) []byte {
 	return guest{
 		locals: "i32",
 		module: wasmtest.Module{
 			Memories: []wasmtest.Memory{{Min: 128, Export: "memory"}},
 			Globals:  []wasmtest.Global{{Type: "i32", Mutable: true, Init: "i32.const 0"}},
 		},
-		run: `loop
+		run: fmt.Sprintf(`loop
 				global.get 0 global.get 0 i32.load i32.const 1 i32.add i32.store
 				global.get 0 i32.const 4096 i32.add i32.const 8388607 i32.and global.set 0
-				local.get 0 i32.const 1 i32.add local.tee 0 i32.const 100 i32.ne br_if 0
+				local.get 0 i32.const 1 i32.add local.tee 0 i32.const %d i32.ne br_if 0
 			end
-			i32.const 0`,
+			i32.const 0`, pages),
 	}.bytes()
 }
 
@@ -264,7 +264,7 @@ func wanderer() []byte {
 // has changed.
 func TestTouchedPagesDoNotPileUp(t *testing.T) {
 	onMemories(t, func(t *testing.T, e *Engine) {
-		c := loaded(t, e, wanderer())
+		c := loaded(t, e, wanderer(100))
 		in := instantiate(t, c)
 		mem := memoryOf(t, c.Golden(), nil)
 		var snap Image
@@ -313,6 +313,98 @@ func TestTouchedPagesDoNotPileUp(t *testing.T) {
 			t.Errorf("mapped anew %d times; %d pages were touched", anew, most)
 		}
 	})
+}
+
+// A small memory of which a turn writes little is mapped anew when enough pages have been
+// compared in vain, from then on by writing what was touched to its own image. An instance
+// that rests does not hold that.
+func TestComparingInVainEnds(t *testing.T) {
+	onMemories(t, func(t *testing.T, e *Engine) {
+		const pages, turns = 3, 300
+		c := loaded(t, e, wanderer(pages))
+		in := instantiate(t, c)
+		golden := memoryOf(t, c.Golden(), nil)
+		mem := slices.Clone(golden)
+		late := 0
+		var own *flat
+		for turn := range turns {
+			completes(t, in)
+			snap, err := in.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []uint32
+			for i := range pages {
+				page := pages*turn + i
+				mem[page*abi.PageSize]++
+				want = append(want, uint32(page))
+			}
+			if diff := cmp.Diff(want, snap.Changed); diff != "" {
+				t.Fatalf("turn %d (-want +got):\n%s", turn, diff)
+			}
+			if turn == turns/2 {
+				own = in.cell.flat
+			}
+			if turn > turns/2 {
+				late = max(late, len(in.cell.touched()))
+			}
+		}
+		if e.Memory().Dirty != DirtyCompare {
+			if !in.cell.owns() || in.cell.flat != own {
+				t.Error("the cell does not go on with an image of its own")
+			}
+			if late > 40*pages {
+				t.Errorf("%d pages were touched", late)
+			}
+		}
+		if _, err := in.Rest(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(c.flats.all); in.rest.flat != nil || n != 0 {
+			t.Errorf("it rests on an image, and %d are kept", n)
+		}
+		if err := in.Wake(); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(in.cell.mem.bytes(), mem) {
+			t.Error("the memory is not what was written")
+		}
+		in.Stop()
+		if next := instantiate(t, c); !bytes.Equal(next.cell.mem.bytes(), golden) {
+			t.Error("memory is left to the next tenant")
+		}
+	})
+}
+
+// What cannot be written to the image of a cell's own changes nothing that a turn sees.
+func TestOwnImageThatCannotBeWritten(t *testing.T) {
+	e := newEngine(t, Config{})
+	if e.Memory().Dirty == DirtyCompare {
+		t.Skip("no cell has an image of its own here")
+	}
+	const pages = 3
+	c := loaded(t, e, wanderer(pages))
+	in := instantiate(t, c)
+	var own *flat
+	for turn := range 300 {
+		completes(t, in)
+		snap, err := in.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(snap.Changed) != pages {
+			t.Fatalf("turn %d has changed %v", turn, snap.Changed)
+		}
+		if own == nil && in.cell.owns() {
+			own = in.cell.flat
+			if err := own.memory.file.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if own == nil || in.cell.flat != own || in.cell.vain <= vainTouched*len(in.cell.touched()) {
+		t.Error("there was nothing to be written to the image; the test shows nothing")
+	}
 }
 
 // BenchmarkDirty is what it takes to find the 24 pages that a turn has written.

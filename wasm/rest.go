@@ -143,10 +143,14 @@ func (c *cell) rest() *rested {
 		r.globals[i] = g.Get()
 	}
 	mem, n := c.mem.bytes(), 0
-	touched := c.touched()
-	pages := make([]restedPage, 0, len(touched))
+	from, touched := c.base, c.touched()
+	if c.owns() && c.mem.size <= smallMemory {
+		// A small image is not worth being kept for one that rests.
+		r.flat, from, touched = nil, base{golden: c.module.memory.content}, allPages(nil, c.mem.size/abi.PageSize)
+	}
+	pages := make([]restedPage, 0, len(r.changed))
 	for _, i := range touched {
-		if mask := differ(mem[int(i)*abi.PageSize:][:abi.PageSize], c.base.goldenPage(int(i))); mask != 0 {
+		if mask := differ(mem[int(i)*abi.PageSize:][:abi.PageSize], from.goldenPage(int(i))); mask != 0 {
 			pages = append(pages, restedPage{i, mask})
 			n += bits.OnesCount64(mask)
 		}
