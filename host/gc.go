@@ -126,14 +126,15 @@ func (h *Host) messageNames(head abi.Digest, n *journal.Names) error {
 	return nil
 }
 
-// pins are what refs name: modules of harnesses and tools, and points that were saved.
+// pins are what refs name: modules of harnesses and tools, policies, and points that
+// were saved.
 func (h *Host) pins(n *journal.Names) error {
-	for _, kind := range []string{harnessRef, toolRef} {
-		modules, err := h.journal.Refs(kind)
+	for _, kind := range []string{harnessRef, toolRef, policyRef} {
+		blobs, err := h.journal.Refs(kind)
 		if err != nil {
 			return err
 		}
-		for _, r := range modules {
+		for _, r := range blobs {
 			if err := n.Blob(r.Digest); err != nil {
 				return err
 			}

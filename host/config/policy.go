@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -115,10 +116,16 @@ func ReadPolicy(path string, given bool) (text []byte, ok bool, err error) {
 	switch {
 	case err == nil:
 		return text, true, nil
-	case !given && unreachable(path, err):
+	case !given && unreachable(path, err) && !dangling(path):
 		return nil, false, nil
 	}
 	return nil, false, fmt.Errorf("policy: %w", err)
+}
+
+// dangling reports whether a link at path leads nowhere: somebody wants a policy there.
+func dangling(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // ParsePolicy reads the text of a policy. Its error wraps ErrConfig.

@@ -1,7 +1,7 @@
 // Package edge owns the default wiring of a host: the embedded journal in one
 // directory, the WebAssembly runtime, the bundled harnesses, the echo model,
-// the models, the servers of tools and the tool fetch that agentcell.yaml has, and the
-// tools that the store has.
+// the models, the servers of tools and the tool fetch that agentcell.yaml has, the policy
+// beside it, and the tools that the store has.
 // It is what agentctl uses and what an embedder begins with:
 //
 //	h, err := edge.Open(dir, edge.Options{})
@@ -43,6 +43,10 @@ type Options struct {
 	// ConfigFile is the configuration; empty means agentcell.yaml in the directory of
 	// the store, which need not be there.
 	ConfigFile string
+	// PolicyFile has the rules over calls of tools; empty means the one that the
+	// configuration names, or policy.yaml in the directory of the store, which need not
+	// be there. It is read once, by Open, or by the first turn of a Paused host.
+	PolicyFile string
 	// Getenv and Secret look up the keys that the configuration names, in the
 	// environment and in a secret store; nil means those of the process and of the
 	// directory, without which there is none.
@@ -109,6 +113,8 @@ type Host struct {
 	runtime *runtime.Runtime
 	stored  *storedTools
 	servers *mcp.Servers
+
+	policies *host.PolicyStore
 }
 
 // Open opens the store in dir, which it creates if need be, and makes a host on
@@ -132,7 +138,7 @@ func Open(dir string, o Options) (*Host, error) {
 
 // Beside are the names of the files that may stand in a directory before there is a
 // store in it: see journal.Options.
-func Beside() []string { return append(secret.Files(), config.FileName) }
+func Beside() []string { return append(secret.Files(), config.FileName, config.PolicyFileName) }
 
 // OpenMemory is Open with a store that ends with the process, for tests. It has no
 // configuration but a ConfigFile.
@@ -156,6 +162,7 @@ type settled struct {
 	Options
 	file   config.File
 	routes *route.Table
+	policy policyFile
 }
 
 // settle reads the configuration of the directory dir or of o.
@@ -177,11 +184,16 @@ func settle(dir string, o Options) (settled, error) {
 		o.ModelLog = o.Log
 	}
 	routes, err := route.New(file, route.Options{Getenv: o.Getenv, Secret: o.Secret, Log: o.ModelLog})
-	return settled{o, file, routes}, err
+	return settled{o, file, routes, findPolicy(dir, o, file)}, err
 }
 
 func over(store *journal.Journal, s settled) (*Host, error) {
 	o, routes := Fitted(s.Options), s.routes
+	if !o.Paused { // else the first turn wants it
+		if _, err := s.policy.load(); err != nil {
+			return nil, err
+		}
+	}
 	engine, err := newEngine(o)
 	if err != nil {
 		return nil, err
@@ -205,7 +217,9 @@ func over(store *journal.Journal, s settled) (*Host, error) {
 	if s.file.Fetch != nil {
 		sources = append(sources, fetch.New(*s.file.Fetch, fetch.Options{Getenv: o.Getenv, Secret: o.Secret}))
 	}
+	policies := host.NewPolicyStore(store, o.Now)
 	h, err := host.New(host.Config{
+		Policy:  s.policy.keeping(policies),
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
 		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: sources, Prices: prices, Log: o.Log, HarnessLog: o.HarnessLog, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,
@@ -216,7 +230,7 @@ func over(store *journal.Journal, s settled) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, rt.Close(context.Background()))
 	}
-	return &Host{Host: h, journal: store, runtime: rt, stored: stored, servers: servers}, nil
+	return &Host{Host: h, journal: store, runtime: rt, stored: stored, servers: servers, policies: policies}, nil
 }
 
 // newEngine makes the engine. A cache saves time and nothing else: where there
