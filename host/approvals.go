@@ -285,7 +285,7 @@ type PendingCall struct {
 	// them.
 	Approvers int
 	Approvals []abi.IdentityRef
-	Proposed  abi.Struct
+	Proposed  abi.Struct `json:",omitempty"`
 }
 
 // Approvals lists the tool calls of a session that wait for a decision, with

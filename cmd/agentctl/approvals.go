@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +18,9 @@ func newApprovalsCommand(a *app) *cobra.Command {
 		Use:   "approvals [--all]",
 		Short: "List the tool calls that wait for a decision",
 		Long: `approvals shows every tool call that waits for a person, in all sessions of the project:
-session, name, age, id of the call, and the call with its full arguments. agentctl approve
-and agentctl deny decide on it.`,
+session, name, age, id of the call, and the call with its full arguments. Where that matters it
+also shows how long a request waits before it expires, and who of several people has approved.
+agentctl approve and agentctl deny decide on it.`,
 		Example: `  agentctl approvals
   agentctl approvals --all --json`,
 		Args: noArguments,
@@ -54,31 +56,81 @@ type approvalJSON struct {
 	Project string        `json:"project"`
 	Name    string        `json:"name,omitempty"`
 	Call    abi.ToolCall  `json:"call"`
+	Edited  bool          `json:"edited,omitempty"`
 	Reason  string        `json:"reason,omitempty"`
+	Rule    string        `json:"rule,omitempty"`
+	// Of a request that expires.
+	Until     abi.Time `json:"until,omitzero"`
+	AsksAgain bool     `json:"asks_again,omitempty"`
+	// Of one that several must approve.
+	Approvers int        `json:"approvers,omitempty"`
+	Approved  []string   `json:"approved,omitempty"`
+	Proposed  abi.Struct `json:"proposed,omitempty"`
+}
+
+func newApprovalJSON(f approval) approvalJSON {
+	s, c := f.Session, f.Call
+	out := approvalJSON{
+		Session: s.UID, Seq: int64(c.Seq), Time: abi.NewTime(c.Since), Project: s.Project, Name: s.Name,
+		Call: c.Call, Edited: c.Edited, Reason: c.Reason, Rule: c.Rule,
+		Until: abi.NewTime(c.Until), AsksAgain: c.AsksAgain, Proposed: c.Proposed,
+	}
+	if c.Approvers > 1 {
+		out.Approvers, out.Approved = c.Approvers, principals(c.Approvals)
+	}
+	return out
+}
+
+func principals(people []abi.IdentityRef) []string {
+	var names []string
+	for _, p := range people {
+		names = append(names, p.Principal)
+	}
+	return names
 }
 
 func (a *app) showApprovals(found []approval) error {
+	if a.json {
+		for _, f := range found {
+			a.object(newApprovalJSON(f))
+		}
+		return nil
+	}
+	if len(found) == 0 {
+		a.note("nothing waits for a decision")
+		return nil
+	}
+	expire := slices.ContainsFunc(found, func(f approval) bool { return !f.Call.Until.IsZero() })
+	several := slices.ContainsFunc(found, func(f approval) bool { return f.Call.Approvers > 1 })
+	columns := func(session, name, age, left, approved, call, what string) []string {
+		row := []string{session, name, age}
+		if expire {
+			row = append(row, left)
+		}
+		if several {
+			row = append(row, approved)
+		}
+		return append(row, call, what)
+	}
 	rows := make([][]string, 0, len(found))
 	for _, f := range found {
 		s, c := f.Session, f.Call
-		if a.json {
-			a.object(approvalJSON{
-				Session: s.UID, Seq: int64(c.Seq), Time: abi.NewTime(c.Since),
-				Project: s.Project, Name: s.Name, Call: c.Call, Reason: c.Reason,
-			})
-			continue
+		left, approved, edited := "", "", ""
+		if !c.Until.IsZero() {
+			left = age(c.Until.Sub(a.now()))
 		}
-		rows = append(rows, []string{
-			string(s.UID), oneLine(s.Name), age(a.now().Sub(c.Since)), oneLine(c.Call.ID),
-			oneLine(spaced(c.Call.Tool, string(c.Call.Args), c.Reason)),
-		})
+		if c.Approvers > 1 {
+			approved = oneLine(approvedText(c.Approvers, principals(c.Approvals), c.Proposed))
+		}
+		if c.Edited {
+			edited = "(edited)"
+		}
+		rows = append(rows, columns(
+			string(s.UID), oneLine(s.Name), age(a.now().Sub(c.Since)), left, approved, oneLine(c.Call.ID),
+			oneLine(spaced(c.Call.Tool, string(c.Call.Args), edited, c.Reason)),
+		))
 	}
-	switch {
-	case len(rows) > 0:
-		var t table
-		a.data([]byte(t.format([]string{"SESSION", "NAME", "AGE", "CALL", "WHAT"}, rows)))
-	case !a.json:
-		a.note("nothing waits for a decision")
-	}
+	var t table
+	a.data([]byte(t.format(columns("SESSION", "NAME", "AGE", "LEFT", "APPROVED", "CALL", "WHAT"), rows)))
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -128,6 +129,9 @@ func (a *app) endsWait(waits []waitJSON, files turnFlags) string {
 		if len(open) > 1 {
 			tail = " --call " + typed(w.CallID, "ID") + tail
 		}
+		if w.Approvers > 1 {
+			tail = " --as NAME" + tail
+		}
 		return a.agentctl("approve") + tail + " allows it; deny in place of approve refuses it"
 	case w.Signal != "":
 		if strings.HasPrefix(w.Signal, "-") {
@@ -148,10 +152,13 @@ func typed(word, placeholder string) string {
 	return shellWord(word)
 }
 
-// waitJSON is something that a turn waits for, with the arguments of a call.
+// waitJSON is something that a turn waits for: of a call with its arguments, and with
+// those that people who must approve it together have edited.
 type waitJSON struct {
 	host.Waiting
-	Args abi.Struct `json:"args,omitempty"`
+	Request  int64      `json:"request_seq,omitempty"`
+	Args     abi.Struct `json:"args,omitempty"`
+	Proposed abi.Struct `json:"proposed,omitempty"`
 }
 
 // String says what is waited for.
@@ -160,10 +167,29 @@ func (w waitJSON) String() string {
 		return waitText(w.Signal, w.Until)
 	}
 	text := fmt.Sprintf("approval of call %q to %s", w.CallID, spaced(w.Tool, string(w.Args)))
+	if w.Approvers > 1 {
+		text += ", " + approvedText(w.Approvers, w.Approved, w.Proposed)
+	}
+	if !w.Until.IsZero() {
+		text += ", until " + w.Until.String()
+	}
 	if w.Reason != "" {
 		text += ": " + w.Reason
 	}
 	return text
+}
+
+// approvedText is how many of those who must have approved a call.
+func approvedText(approvers int, approved []string, proposed abi.Struct) string {
+	text := fmt.Sprintf("%d of %d", len(approved), approvers)
+	if len(approved) == 0 {
+		return text
+	}
+	text += " (" + strings.Join(approved, ", ")
+	if proposed != nil {
+		text += " with " + string(proposed)
+	}
+	return text + ")"
 }
 
 // waitsOf is what a session waits for, with the arguments of its calls.
@@ -177,7 +203,7 @@ func waitsOf(ctx context.Context, h *edge.Host, s host.Session) ([]waitJSON, err
 		waits[i].Waiting = w
 		for _, c := range calls {
 			if c.Call.ID == w.CallID {
-				waits[i].Args = c.Call.Args
+				waits[i].Request, waits[i].Args, waits[i].Proposed = int64(c.Seq), c.Call.Args, c.Proposed
 			}
 		}
 	}
@@ -193,7 +219,7 @@ func newAwaitingJSON(s host.Session, waits []waitJSON) sessionJSON {
 
 // stateText is a session's state in a word, and for a parked turn in a second
 // one what for.
-func stateText(s host.Session) string {
+func stateText(s host.Session, now time.Time) string {
 	switch {
 	case s.Suspended:
 		return string(s.State) + " suspended"
@@ -202,6 +228,8 @@ func stateText(s host.Session) string {
 	}
 	what := "time"
 	switch w := s.Waiting[0]; {
+	case w.Tool != "" && !w.Until.IsZero():
+		what = "approval, " + age(w.Until.Sub(now)) + " left"
 	case w.Tool != "":
 		what = "approval"
 	case w.Signal != "":

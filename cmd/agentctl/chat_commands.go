@@ -199,7 +199,7 @@ func (c *chat) facts() {
 		return
 	}
 	c.complain("session " + oneLine(spaced(string(s.UID), s.Name)))
-	c.complain(fmt.Sprintf("harness %s, turns %d, seq %d, %s", oneLine(s.Harness), s.Turns, s.Head.Seq, stateText(s)))
+	c.complain(fmt.Sprintf("harness %s, turns %d, seq %d, %s", oneLine(s.Harness), s.Turns, s.Head.Seq, stateText(s, c.now())))
 }
 
 // save is /save.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/sdk/abi"
 )
 
 // decideAll asks a person about each call that waits, with its arguments in full,
@@ -33,7 +34,7 @@ func (c *chat) decideAll(ctx context.Context, waits []waitJSON, left map[string]
 			left[w.CallID] = true
 			continue
 		}
-		if err := c.decide(ctx, w.CallID, v == allowed, reason); err != nil {
+		if err := c.decide(ctx, w.CallID, abi.Seq(w.Request), v == allowed, reason); err != nil {
 			return decided, err
 		}
 		decided = true
@@ -88,13 +89,19 @@ func callDetails(w waitJSON) string {
 	if w.Reason != "" {
 		text += "\n  because: " + oneLine(w.Reason)
 	}
+	if w.Approvers > 1 {
+		text += "\n  approved by " + oneLine(approvedText(w.Approvers, w.Approved, w.Proposed))
+	}
+	if !w.Until.IsZero() {
+		text += "\n  until " + w.Until.String()
+	}
 	return text
 }
 
-// decide records a decision and shows it.
-func (c *chat) decide(ctx context.Context, call string, approved bool, reason string) error {
+// decide records a decision on what was asked at a seq, 0 if whenever, and shows it.
+func (c *chat) decide(ctx context.Context, call string, request abi.Seq, approved bool, reason string) error {
 	after, err := c.host.Decide(ctx, host.DecideRequest{
-		Session: c.session.UID, CallID: call, Approved: approved, Reason: reason, Actor: c.actor(""),
+		Session: c.session.UID, CallID: call, Approved: approved, Reason: reason, Actor: c.actor(""), Request: request,
 	})
 	if err != nil {
 		return errors.Join(err, c.refresh(ctx))
@@ -136,7 +143,7 @@ func (c *chat) decideOn(ctx context.Context, approved bool, rest string) error {
 	if err != nil {
 		return usagef("no call waits for a decision")
 	}
-	if err := c.decide(ctx, call, approved, reason); err != nil {
+	if err := c.decide(ctx, call, 0, approved, reason); err != nil {
 		return err
 	}
 	return c.resume(ctx)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os/user"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -20,6 +22,7 @@ type decideOptions struct {
 	call     string
 	reason   string
 	as       string
+	args     string
 	noResume bool
 	files    turnFlags
 	approved bool
@@ -29,18 +32,28 @@ const decideHelp = `The decision is recorded, with who decided and why. Then the
 wants --tools and --script again, if it had them. Should it not be able to go on, the decision stands all
 the same and agentctl resume goes on later. --no-resume leaves that to somebody else.
 
-The same decision again changes nothing; another one is refused. If several calls wait, --call says which
-one is meant; agentctl approvals shows them all.`
+The same decision again changes nothing; another one is refused, and so is one that comes after the
+request has expired. If several calls wait, --call says which one is meant; agentctl approvals shows
+them all. Where several people must approve a call, it waits until they have; one who denies it is enough.`
+
+const editHelp = `
+
+--edit-args lets the call happen with other arguments: a JSON object in place of the one that was asked
+for. They are recorded as such, and the harness is told. Where several people must approve, their
+approvals count for equal arguments only.`
 
 func newApproveCommand(a *app) *cobra.Command {
 	opts := decideOptions{approved: true}
-	return decideCommand(a, &opts, &cobra.Command{
-		Use:   "approve --session S [--call ID]",
+	cmd := &cobra.Command{
+		Use:   "approve --session S [--call ID] [--edit-args JSON|@file|-]",
 		Short: "Let a tool call happen that waits for approval",
-		Long:  "approve lets a tool call of a parked turn happen.\n\n" + decideHelp,
-		Example: `  agentctl approve gated --call c1 --reason "checked the backup" --no-resume
+		Long:  "approve lets a tool call of a parked turn happen.\n\n" + decideHelp + editHelp,
+		Example: `  agentctl approve gated --call c1 --edit-args '{"table":"users_old"}' --no-resume
   agentctl approve --session gated --call c2 --tools tools.jsonl --script calls.jsonl`,
-	})
+	}
+	decideCommand(a, &opts, cmd)
+	cmd.Flags().Var(text(&opts.args, ""), "edit-args", "make the call with these arguments: a `JSON` object, - for stdin, or @file")
+	return cmd
 }
 
 func newDenyCommand(a *app) *cobra.Command {
@@ -71,6 +84,11 @@ func runDecide(ctx context.Context, a *app, opts decideOptions) error {
 	if !utf8.ValidString(opts.reason) || !utf8.ValidString(opts.as) {
 		return usagef("--reason and --as go into the record: want UTF-8 text")
 	}
+	args, err := a.readDocument(ctx, "--edit-args", opts.args, `{"table":"users_old"}`, host.MaxArgsBytes)
+	if err != nil {
+		return err
+	}
+	opts.args = string(args)
 	return a.withSession(ctx, opts.files.script, opts.session.ref, func(h *edge.Host, s host.Session) error {
 		call, err := a.callToDecide(s, opts)
 		if errors.Is(err, host.ErrConflict) || errors.Is(err, host.ErrNotFound) {
@@ -80,8 +98,11 @@ func runDecide(ctx context.Context, a *app, opts decideOptions) error {
 			return err
 		}
 		after, err := h.Decide(ctx, host.DecideRequest{
-			Session: s.UID, CallID: call, Approved: opts.approved, Reason: opts.reason, Actor: a.actor(opts.as),
+			Session: s.UID, CallID: call, Approved: opts.approved, Reason: opts.reason, Actor: a.actor(opts.as), Args: args,
 		})
+		if errors.Is(err, host.ErrExpired) {
+			return &adviceError{err, a.agentctl("resume") + " goes on with the turn"}
+		}
 		if err != nil {
 			return err
 		}
@@ -101,7 +122,7 @@ func (a *app) decideAgain(ctx context.Context, h *edge.Host, s host.Session, opt
 		return readErr
 	case decision == nil:
 		return err
-	case decision.Approved != opts.approved || decision.Reason != opts.reason:
+	case decision.approved != opts.approved || decision.reason != opts.reason || !decision.hasArgs(opts.args):
 		return fmt.Errorf("session %s: %w: seq %d has another decision on call %q", s.UID, host.ErrConflict, seq, opts.call)
 	}
 	a.note("call %q was %s before, at seq %d", opts.call, decided(opts.approved), seq)
@@ -111,24 +132,68 @@ func (a *app) decideAgain(ctx context.Context, h *edge.Host, s host.Session, opt
 	return a.settled(ctx, h, s, s, opts.files, opts.noResume)
 }
 
+// decision is what was decided on a call.
+type decision struct {
+	approved bool
+	reason   string
+	asked    abi.Struct // the arguments that it was about,
+	edited   abi.Struct // and those in place of them
+}
+
+// hasArgs reports whether it was decided for these arguments; empty stands for those
+// that were asked about.
+func (d *decision) hasArgs(args string) bool {
+	if args == "" {
+		return d.edited == nil
+	}
+	recorded, err := recordedArgs(args)
+	if d.edited == nil {
+		return err == nil && bytes.Equal(recorded, d.asked)
+	}
+	return err == nil && bytes.Equal(recorded, d.edited)
+}
+
+// recordedArgs are arguments as the record has them.
+func recordedArgs(args string) (abi.Struct, error) {
+	encoded, err := abi.EncodeEvent(&abi.Event{Cell: &abi.Cell{Args: abi.Struct(args)}})
+	if err != nil {
+		return nil, err
+	}
+	e, err := abi.DecodeEvent(encoded)
+	if err != nil {
+		return nil, err
+	}
+	return e.Cell.Args, nil
+}
+
 // decisionOn is the last decision on a call in the session's newest turn.
-func decisionOn(ctx context.Context, h *edge.Host, s host.Session, call string) (*abi.ApprovalResult, abi.Seq, error) {
+func decisionOn(ctx context.Context, h *edge.Host, s host.Session, call string) (*decision, abi.Seq, error) {
 	if call == "" || s.Head.Seq == 0 {
 		return nil, 0, nil
 	}
 	var (
-		decision *abi.ApprovalResult
-		at       abi.Seq
+		last  *decision
+		at    abi.Seq
+		asked abi.Struct
 	)
 	for r, err := range h.Replay(ctx, s.UID, 1, s.Head.Seq) {
 		if err != nil {
 			return nil, 0, err
 		}
-		if d := r.Event.ApprovalResult; d != nil && d.ToolCallID == call && r.Event.ExecutionID == s.Execution {
-			decision, at = d, r.Seq
+		switch e := r.Event; {
+		case e.ExecutionID != s.Execution:
+		case e.Tool != nil && e.Tool.ID == call:
+			asked = e.Tool.Args
+		case e.Approval != nil && e.Approval.ToolCallID == call && e.Cell != nil && e.Cell.Args != nil:
+			asked = e.Cell.Args
+		case e.ApprovalResult != nil && e.ApprovalResult.ToolCallID == call:
+			last, at = &decision{approved: e.ApprovalResult.Approved, reason: e.ApprovalResult.Reason, asked: asked}, r.Seq
+			if e.Cell != nil {
+				last.edited = e.Cell.Args
+			}
 		}
 	}
-	return decision, at, nil
+	return last, at, nil
 }
 
 // callToDecide is the call that is meant, among those that wait. One that is
@@ -203,7 +268,11 @@ func (a *app) settled(ctx context.Context, h *edge.Host, before, after host.Sess
 		_ = a.flush()
 	}
 	if stay {
-		a.note("recorded; %s goes on with the turn", a.agentctl("resume"))
+		next := a.agentctl("resume") + " goes on with the turn"
+		if !slices.ContainsFunc(after.Waiting, func(w host.Waiting) bool { return w.Settled }) {
+			next = "the turn waits for more approvals"
+		}
+		a.note("recorded; %s", next)
 		return nil
 	}
 	return a.turn(ctx, h, files, func() (host.Execution, error) { return a.resume(ctx, h, after.UID, a.update) })

@@ -300,7 +300,7 @@ func TestAnswersSurvive(t *testing.T) {
 		Created: at.Time, Updated: at.Time, Parent: "sess-0", ForkSeq: 1 << 60,
 		State: host.ExecAwaiting, Compute: host.ComputeCold, Suspended: true, Reason: abi.ReasonCanceled,
 		Execution: "exec-1", Turns: 3, Head: journal.Head{Seq: 4, Hash: digest, Fence: 5}, Closed: 6, Root: digest,
-		Waiting: []host.Waiting{{CallID: "c", Tool: "t", Reason: "r", Until: at, Signal: "s", Settled: true}},
+		Waiting: []host.Waiting{{CallID: "c", Tool: "t", Reason: "r", Until: at, Signal: "s", Settled: true, Approvers: 2, Approved: []string{"ann"}}},
 	}
 	for field, value := range reflect.ValueOf(s).Fields() {
 		if value.IsZero() {
@@ -309,10 +309,16 @@ func TestAnswersSurvive(t *testing.T) {
 	}
 	call := abi.ToolCall{ID: "c", Tool: "t", Args: abi.Struct(`{"n":12345678901234567890123}`)}
 	want := answer{
-		Heard: true, Session: &s, Waits: []waitJSON{{s.Waiting[0], call.Args}}, Done: true,
-		Page:      &host.ListPage{Sessions: []host.Session{s}, Next: "token"},
-		Approvals: []approval{{s, host.PendingCall{Session: "sess-1", Seq: 7, Call: call, Reason: "r", Since: at.Time}}},
-		Canceled:  &host.Execution{Session: s, ID: "exec-1", State: abi.StateCanceled, Reason: abi.ReasonCanceled},
+		Heard: true, Session: &s, Waits: []waitJSON{{s.Waiting[0], 7, call.Args, call.Args}}, Done: true,
+		Page: &host.ListPage{Sessions: []host.Session{s}, Next: "token"},
+		Approvals: []approval{
+			{s, host.PendingCall{Session: "sess-1", Seq: 7, Call: call, Reason: "r", Since: at.Time}},
+			{s, host.PendingCall{
+				Session: "sess-1", Seq: 7, Call: call, Edited: true, Since: at.Time, Rule: "u", Until: at.Time, AsksAgain: true,
+				Approvers: 2, Approvals: []abi.IdentityRef{{Principal: "ann"}}, Proposed: call.Args,
+			}},
+		},
+		Canceled: &host.Execution{Session: s, ID: "exec-1", State: abi.StateCanceled, Reason: abi.ReasonCanceled},
 	}
 	var line bytes.Buffer
 	if err := encodeAnswer(&line, want); err != nil {

@@ -221,7 +221,7 @@ func (l *listing) show(sessions []listed) error {
 				header[7] = "LABELS"
 			}
 			rows = append(rows, []string{
-				s.branch + string(s.UID), oneLine(s.Name), oneLine(s.Harness), stateText(s.Session),
+				s.branch + string(s.UID), oneLine(s.Name), oneLine(s.Harness), stateText(s.Session, l.now()),
 				fmt.Sprint(s.Turns), fmt.Sprint(s.Head.Seq), age(l.now().Sub(s.Created)), labels,
 			})
 		}

@@ -50,7 +50,7 @@ and --script again, if it had them. A signal that nobody waits for is refused.`,
 }
 
 func runSignal(ctx context.Context, a *app, opts signalOptions) error {
-	payload, err := a.readPayload(ctx, opts.payload)
+	payload, err := a.readDocument(ctx, "--payload", opts.payload, `{"ok":true}`, maxPayload)
 	if err != nil {
 		return err
 	}
@@ -69,8 +69,9 @@ func runSignal(ctx context.Context, a *app, opts signalOptions) error {
 // maxPayload is a little more than the host takes, so that the host says it.
 const maxPayload = 2 << 20
 
-// readPayload reads a signal's payload: JSON, "-" for stdin, or "@file".
-func (a *app) readPayload(ctx context.Context, value string) ([]byte, error) {
+// readDocument reads the value of a flag: JSON such as the example, "-" for stdin, or
+// "@file". What it gives may be a little more than most bytes.
+func (a *app) readDocument(ctx context.Context, flag, value, example string, most int64) ([]byte, error) {
 	var (
 		text = []byte(value)
 		err  error
@@ -79,15 +80,15 @@ func (a *app) readPayload(ctx context.Context, value string) ([]byte, error) {
 	case value == "":
 		return nil, nil
 	case value == "-":
-		text, err = wait(ctx, func() ([]byte, error) { return readAll(a.stdin, maxPayload) })
+		text, err = wait(ctx, func() ([]byte, error) { return readAll(a.stdin, most) })
 	case value[0] == '@':
-		text, err = readFile(ctx, value[1:], maxPayload)
+		text, err = readFile(ctx, value[1:], most)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--payload %s: %w", value, err)
+		return nil, fmt.Errorf("%s %s: %w", flag, value, err)
 	}
 	if _, err := abi.Canonical(text); err != nil {
-		return nil, usagef(`--payload: %w; want JSON such as '{"ok":true}', - for stdin, or @file`, err)
+		return nil, usagef(`%s: %w; want JSON such as '%s', - for stdin, or @file`, flag, err, example)
 	}
 	return text, nil
 }

@@ -20,7 +20,7 @@ func eventText(e *abi.Event) string {
 	case e.Result != nil:
 		return spaced(e.Result.ID, resultText(*e.Result))
 	case e.Approval != nil:
-		return spaced(e.Approval.ToolCallID, e.Approval.Reason)
+		return requestText(e)
 	case e.ApprovalResult != nil:
 		return decisionText(e)
 	case e.Usage != nil:
@@ -98,12 +98,44 @@ func callText(c abi.ToolCall) string {
 	return spaced(c.ID, c.Tool, string(c.Args), gated)
 }
 
+// requestText is an APPROVAL_REQUEST: what about, on which terms and why.
+func requestText(e *abi.Event) string {
+	var cell abi.Cell
+	if e.Cell != nil {
+		cell = *e.Cell
+	}
+	var terms []string
+	if cell.Args != nil {
+		terms = append(terms, "with "+string(cell.Args))
+	}
+	if cell.Approvers > 1 {
+		terms = append(terms, fmt.Sprintf("by %d people", cell.Approvers))
+	}
+	if !cell.Until.IsZero() {
+		terms = append(terms, "until "+cell.Until.String())
+	}
+	text := spaced(e.Approval.ToolCallID, strings.Join(terms, " "))
+	switch {
+	case e.Approval.Reason != "" && len(terms) > 0:
+		text += ": " + e.Approval.Reason
+	case e.Approval.Reason != "":
+		text = spaced(text, e.Approval.Reason)
+	}
+	return text
+}
+
 // decisionText is an APPROVAL_RESULT: what was decided, by whom and why.
 func decisionText(e *abi.Event) string {
 	r := e.ApprovalResult
 	text := spaced(r.ToolCallID, decided(r.Approved))
 	if e.Actor != nil && e.Actor.Principal != "" {
 		text += " by " + e.Actor.Principal
+	}
+	if e.Cell != nil && e.Cell.Rule != "" {
+		text += fmt.Sprintf(" rule %q", e.Cell.Rule)
+	}
+	if e.Cell != nil && e.Cell.Args != nil {
+		text += " with edited " + string(e.Cell.Args)
 	}
 	if r.Reason != "" {
 		text += ": " + r.Reason
