@@ -23,7 +23,7 @@ type cell struct {
 	mem    *memory
 
 	fuel, depth, pages, refused api.MutableGlobal
-	globals            []api.MutableGlobal // of the original module
+	globals                     []api.MutableGlobal // of the original module
 
 	clock clock
 	// base is the memory at the beginning of the turn. dirty: the guest has run

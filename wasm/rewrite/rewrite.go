@@ -35,7 +35,7 @@ const (
 	ExportPages = "agentcell.pages" // mutable i32, unsigned: how many pages memory may have
 	// ExportRefused, a mutable i32, is 1 if the last memory.grow went past ExportPages.
 	ExportRefused = "agentcell.refused"
-	ExportStart = "agentcell.start" // the original's start function, if it has one
+	ExportStart   = "agentcell.start" // the original's start function, if it has one
 
 	exportGlobal = "agentcell.global."
 )
