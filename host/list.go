@@ -89,6 +89,7 @@ func (h *Host) list(ctx context.Context, req ListRequest) (ListPage, error) {
 	if !req.isEmpty() {
 		size = maxPage
 	}
+	filter := newSieve(req.Filter)
 	next := "" // where a page begins that follows the last of out
 	for token := req.Token; ; {
 		page, err := h.journal.List(req.Project, token, size)
@@ -96,6 +97,9 @@ func (h *Host) list(ctx context.Context, req ListRequest) (ListPage, error) {
 			return ListPage{}, err
 		}
 		for _, s := range page.Sessions {
+			if filter.drops(s) {
+				continue
+			}
 			r, err := decodeRow(s)
 			if err != nil {
 				return ListPage{}, err

@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -107,5 +109,57 @@ func TestListFiltersMany(t *testing.T) {
 	cancel()
 	if _, err := r.List(ctx, host.ListRequest{Filter: host.Filter{Model: "none"}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a canceled walk: %v", err)
+	}
+}
+
+// A filter is first held against the bytes of a session's rows. Whatever these are like,
+// that leaves out nothing that it takes.
+func TestListFilters_Rows(t *testing.T) {
+	r := newRig(t).open()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	put := func(uid abi.SessionID, meta, summary string) {
+		s := journal.Session{UID: uid, Project: "rows", Created: at, Meta: []byte(meta), Summary: []byte(summary)}
+		if _, err := r.store.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	odd := "a<b>&\u2028\"\\é"
+	labels, err := json.Marshal(map[string]any{"harness": "one", "model": odd, "labels": map[string]string{odd: odd, "team": "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put("labels", string(labels), `{}`)
+	put("upgraded", `{"harness":"one"}`, `{"state":"COMPLETED","upgraded":{"harness":"two","seq":7}}`)
+	put("open", `{"harness":"three"}`, `{"state":"FAILED","open":9}`)
+	put("due", `{"harness":"three"}`, `{"open":3,"waiting":[{"until":"2026-01-01T00:00:00Z"}]}`)
+	put("parked", `{"harness":"three"}`, `{"open":3,"waiting":[{"until":"2999-01-01T00:00:00Z"}]}`)
+	put("canceled", `{"harness":"three","labels":{"state":"FAILED"}}`, `{"state":"CANCELED"}`)
+	for name, tt := range map[string]struct {
+		filter host.Filter
+		want   []abi.SessionID
+	}{
+		"label":             {host.Filter{Labels: map[string]string{odd: odd}}, []abi.SessionID{"labels"}},
+		"any value":         {host.Filter{Labels: map[string]string{odd: ""}}, []abi.SessionID{"labels"}},
+		"another value":     {host.Filter{Labels: map[string]string{odd: "a"}}, nil},
+		"the value of one":  {host.Filter{Labels: map[string]string{"a": ""}}, nil},
+		"no label":          {host.Filter{Labels: map[string]string{"model": odd}}, nil},
+		"model":             {host.Filter{Model: odd}, []abi.SessionID{"labels"}},
+		"made with":         {host.Filter{Harnesses: []string{"one"}}, []abi.SessionID{"labels"}},
+		"upgraded to":       {host.Filter{Harnesses: []string{"two", "none"}}, []abi.SessionID{"upgraded"}},
+		"completed":         {host.Filter{States: []host.ExecState{host.ExecCompleted}}, []abi.SessionID{"upgraded"}},
+		"failed":            {host.Filter{States: []host.ExecState{host.ExecFailed}}, nil},
+		"canceled":          {host.Filter{States: []host.ExecState{host.ExecFailed, host.ExecCanceled}}, []abi.SessionID{"canceled"}},
+		"interrupted":       {host.Filter{States: []host.ExecState{host.ExecInterrupted}}, []abi.SessionID{"due", "open"}},
+		"awaiting":          {host.Filter{States: []host.ExecState{host.ExecAwaiting}}, []abi.SessionID{"parked"}},
+		"pending":           {host.Filter{States: []host.ExecState{host.ExecCanceled, host.ExecPending}}, []abi.SessionID{"canceled", "labels"}},
+		"running":           {host.Filter{States: []host.ExecState{host.ExecRunning}}, nil},
+		"state and harness": {host.Filter{States: []host.ExecState{host.ExecCanceled}, Harnesses: []string{"three"}}, []abi.SessionID{"canceled"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := pages(t, r, host.ListRequest{Project: "rows", Limit: 10, Filter: tt.filter})
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

@@ -130,6 +130,22 @@ func (j *Journal) Session(uid abi.SessionID) (Session, error) {
 }
 
 func session(view View, uid abi.SessionID) (Session, []segment, error) {
+	s, segs, err := undeleted(view, uid)
+	if err != nil {
+		return s, segs, err
+	}
+	deleted, err := view.Get(deletedKey(uid))
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return s, segs, nil
+	case err != nil:
+		return s, segs, fmt.Errorf("session %q: %w", uid, err)
+	}
+	return s, segs, decodeDeleted(&s, deleted)
+}
+
+// undeleted reads a session that is known not to be deleted.
+func undeleted(view View, uid abi.SessionID) (Session, []segment, error) {
 	row, err := view.Get(metaKey(uid))
 	if err != nil {
 		return Session{}, nil, fmt.Errorf("session %q: %w", uid, err)
@@ -145,17 +161,8 @@ func session(view View, uid abi.SessionID) (Session, []segment, error) {
 	if err != nil {
 		return Session{}, nil, fmt.Errorf("session %q: %w", uid, err)
 	}
-	if s.Head, s.Summary, err = decodeHead(uid, head); err != nil {
-		return s, segs, err
-	}
-	deleted, err := view.Get(deletedKey(uid))
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return s, segs, nil
-	case err != nil:
-		return s, segs, fmt.Errorf("session %q: %w", uid, err)
-	}
-	return s, segs, decodeDeleted(&s, deleted)
+	s.Head, s.Summary, err = decodeHead(uid, head)
+	return s, segs, err
 }
 
 // Sessions walks all sessions of all projects, by uid, as they are when the walk
@@ -296,7 +303,7 @@ func (j *Journal) list(project, token string, limit int) (page ListPage, err err
 		if len(position) <= 8 {
 			return page, fmt.Errorf("%w: an index key of %d bytes", ErrCorrupt, len(e.Key))
 		}
-		s, _, err := session(view, abi.SessionID(position[8:]))
+		s, _, err := undeleted(view, abi.SessionID(position[8:])) // Delete takes it out of this index
 		if err != nil {
 			return page, err
 		}
