@@ -63,6 +63,7 @@ tests -> suite
 tests:plugin/a -> wiring
 guests -> leaf
 example.com/db <- middle tests:top
+example.com/words <- plugin/a
 example.com/assert <- tests
 `)
 	if err != nil {
@@ -145,6 +146,22 @@ example.com/assert <- tests
 				"layers.txt has a line for plugin/*, which does not exist",
 				"layers.txt has a line for tests:plugin/a, which does not exist",
 			},
+		},
+		{
+			name:   "a guest with what its harness may import, and all that this is built with",
+			native: house,
+			guest: []pkg{
+				{ImportPath: "plugin/a", Name: "main", Imports: []string{"leaf", "example.com/words/small", "fmt"}},
+				{ImportPath: "leaf"},
+				{ImportPath: "example.com/words/small", Imports: []string{"example.com/letters"}},
+				{ImportPath: "example.com/letters"},
+			},
+		},
+		{
+			name:   "a guest with what the harness of another may import",
+			native: house,
+			guest:  []pkg{{ImportPath: "plugin/b", Name: "main", Imports: []string{"example.com/words"}}, {ImportPath: "example.com/words"}},
+			want:   []string{"a guest is built with example.com/words, which layers.txt does not allow"},
 		},
 		{
 			name:   "a guest with more than it may have",
@@ -316,13 +333,42 @@ func (r layers) check(native, guest []pkg) []string {
 			sayf("layers.txt has a line for %s, which does not exist", left)
 		}
 	}
+	lent := r.lent(guest)
 	for _, p := range guest {
 		harness := p.Name == "main" || p.ImportPath == "harnesses"
-		if !p.Standard && !harness && !slices.Contains(r.may[guests], p.ImportPath) {
+		if !p.Standard && !harness && !lent[p.ImportPath] && !slices.Contains(r.may[guests], p.ImportPath) {
 			sayf("a guest is built with %s, which layers.txt does not allow", p.ImportPath)
 		}
 	}
 	return broken
+}
+
+// lent are the third-party packages that guests may be built with: those that their
+// harness may import, and whatever these are built with.
+func (r layers) lent(guest []pkg) map[string]bool {
+	imports := map[string][]string{}
+	lent := map[string]bool{}
+	var follow func(path string)
+	follow = func(path string) {
+		if lent[path] {
+			return
+		}
+		lent[path] = true
+		for _, imported := range imports[path] {
+			follow(imported)
+		}
+	}
+	for _, p := range guest {
+		imports[p.ImportPath] = p.Imports
+	}
+	for _, p := range guest {
+		for _, path := range p.Imports {
+			if p.Name == "main" && strings.Contains(path, ".") && r.external(path, p.ImportPath) {
+				follow(path)
+			}
+		}
+	}
+	return lent
 }
 
 // reach is the set of packages that the line left allows: those it names, and
