@@ -30,6 +30,7 @@ type app struct {
 
 	dataDir    string
 	configFile string // empty: agentcell.yaml in the data directory
+	policyFile string // empty: that of the configuration, or of the data directory
 	project    string
 	logFrom    string // empty: as verbose says
 	verbose    int
@@ -161,7 +162,7 @@ func briefly(f func()) {
 // is the file that answers every model call that does not name a model.
 func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, error) {
 	o := edge.Options{
-		ConfigFile: a.configFile, Getenv: a.getenv,
+		ConfigFile: a.configFile, PolicyFile: a.policyFile, Getenv: a.getenv,
 		CacheDir: a.cacheDirectory(),
 		Now:      a.now,
 		// A command does what it was asked to, and nothing else; but one that stays

@@ -59,6 +59,7 @@ Environment:
 	flags := root.PersistentFlags()
 	flags.Var(text(&a.dataDir, a.getenv("AGENTCTL_DATA")), "data", "`DIR` that holds everything (env AGENTCTL_DATA)")
 	flags.Var(text(&a.configFile, ""), "config-file", "`FILE` of models and tools (default: agentcell.yaml in the data directory)")
+	flags.Var(text(&a.policyFile, ""), "policy", "`FILE` of rules over tool calls (default: policy.yaml in the data directory)")
 	flags.Var(text(&a.project, defaultProject), "project", "project `P` that session names belong to")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object a line, on stderr too")
 	flags.BoolVar(&a.quiet, "quiet", false, "say nothing on stderr but errors")
@@ -116,6 +117,7 @@ Environment:
 		newHarnessCommand(a),
 		newModelCommand(a),
 		newToolCommand(a),
+		newPolicyCommand(a),
 		newSecretCommand(a),
 		newDoctorCommand(a),
 		newCompletionCommand(a),
