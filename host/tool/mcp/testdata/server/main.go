@@ -1,6 +1,7 @@
 // Command server is an MCP server for tests, on stdin and stdout. Its argument is how it
-// behaves: well, which needs none, or as fakes.go has it. LOG names a file to which it
-// adds a line when it starts, and one for each call.
+// behaves: well, which needs none, or as fakes.go has it; with "http" it behaves well, and
+// is one over streamable HTTP. LOG names a file to which it adds a line when it starts, with
+// its URL if it has one, and one for each connection and each call.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,8 +23,11 @@ func main() {
 		hold(os.Args[2])
 		return
 	}
-	note("start")
-	if len(os.Args) > 1 {
+	web := len(os.Args) > 1 && os.Args[1] == "http"
+	if !web {
+		note("start")
+	}
+	if !web && len(os.Args) > 1 {
 		fake(os.Args[1])
 		return
 	}
@@ -30,12 +35,39 @@ func main() {
 	for name, handler := range tools(server) {
 		add(server, name, handler)
 	}
-	err := server.Run(context.Background(), &mcp.StdioTransport{})
+	var err error
+	if web {
+		err = serve(server)
+	} else {
+		err = server.Run(context.Background(), &mcp.StdioTransport{})
+	}
 	note("end")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// serve serves over HTTP until the program is killed.
+func serve(server *mcp.Server) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	note("start http://" + l.Addr().String())
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	return http.Serve(noting{l}, handler)
+}
+
+// noting is a listener that notes each connection.
+type noting struct{ net.Listener }
+
+func (l noting) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		note("connection")
+	}
+	return conn, err
 }
 
 // note adds a line to the log.
