@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/model/echo"
 	"github.com/agentcell/agentcell/host/tool"
+	hostturn "github.com/agentcell/agentcell/host/turn"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	runtime "github.com/agentcell/agentcell/runtimes/wasm"
@@ -41,12 +43,21 @@ type crash struct {
 	// Record is what the record then ends with: it tells points of one name apart.
 	Record string
 	Denied bool
-	Free   bool // no gate: nobody is asked before the call
+	Free   bool // no gate: the tool asks nobody before the call
+	// Policy is what a policy says of the call, if there is one.
+	Policy hostturn.Verdict
+	// Edited: who approves the call gives it other arguments.
+	Edited bool
+	// Decided is how many people have decided before the phase.
+	Decided int
+	// Late is how much later the phase is than what was before it.
+	Late time.Duration
 
 	// For a child.
 	Dir, Cache string
 	Session    abi.SessionID
 	Rule       abi.OnCrash
+	By         int // whose turn it is to decide
 }
 
 // crashes are the rows of the table in docs/reliability.md, by what stands in its
@@ -62,21 +73,63 @@ var crashes = []struct {
 	{"after the request is durable", true, crash{Phase: "asking", Point: "committed", Record: "APPROVAL_REQUEST"}},
 	{"before the decision is durable", true, crash{Phase: "deciding", Point: "clock", Record: "APPROVAL_REQUEST"}},
 	{"after the decision is durable", true, crash{Phase: "deciding", Point: "return", Record: "APPROVAL_RESULT"}},
-	{"before the start of the call is durable", false, crash{Phase: "running", Point: "staged", Record: "APPROVAL_RESULT"}},
-	{"after the start is durable, before the call", true, crash{Phase: "running", Point: "committed", Record: "LIFECYCLE"}},
-	{"in the call", true, crash{Phase: "running", Point: "call", Record: "LIFECYCLE"}},
-	{"after the call, before its result is durable", true, crash{Phase: "running", Point: "answered", Record: "LIFECYCLE"}},
-	{"after the result is durable", true, crash{Phase: "running", Point: "committed", Record: "TOOL_RESULT OUTPUT MODEL_CALL"}},
-	{"before the turn's END is durable", false, crash{Phase: "running", Point: "ending", Record: "MODEL_CALL"}},
-	{"after END is durable", false, crash{Phase: "running", Point: "ended", Record: "END"}},
+	{"before the start of the call is durable", false, crash{Phase: "running", Decided: 1, Point: "staged", Record: "APPROVAL_RESULT"}},
+	{"after the start is durable, before the call", true, crash{Phase: "running", Decided: 1, Point: "committed", Record: "LIFECYCLE"}},
+	{"in the call", true, crash{Phase: "running", Decided: 1, Point: "call", Record: "LIFECYCLE"}},
+	{"after the call, before its result is durable", true, crash{Phase: "running", Decided: 1, Point: "answered", Record: "LIFECYCLE"}},
+	{"after the result is durable", true, crash{Phase: "running", Decided: 1, Point: "committed", Record: "TOOL_RESULT OUTPUT MODEL_CALL"}},
+	{"before the turn's END is durable", false, crash{Phase: "running", Decided: 1, Point: "ending", Record: "MODEL_CALL"}},
+	{"after END is durable", false, crash{Phase: "running", Decided: 1, Point: "ended", Record: "END"}},
 	{"denied: after the decision is durable", true, crash{Phase: "deciding", Point: "return", Record: "APPROVAL_RESULT", Denied: true}},
-	{"denied: before that is durable as the call's result", false, crash{Phase: "running", Point: "staged", Record: "APPROVAL_RESULT", Denied: true}},
+	{"denied: before that is durable as the call's result", false, crash{Phase: "running", Decided: 1, Point: "staged", Record: "APPROVAL_RESULT", Denied: true}},
 	{"no gate: before the call's intent is durable", false, crash{Phase: "asking", Point: "staged", Record: "END", Free: true}},
 	{"no gate: after the intent is durable, before the call", false, crash{Phase: "asking", Point: "committed", Record: "TOOL_CALL", Free: true}},
 	{"no gate: in the call", true, crash{Phase: "asking", Point: "call", Record: "TOOL_CALL", Free: true}},
 	{"no gate: after the call, before its result is durable", false, crash{Phase: "asking", Point: "answered", Record: "TOOL_CALL", Free: true}},
 	{"no gate: after the result is durable", false, crash{Phase: "asking", Point: "committed", Record: "TOOL_RESULT OUTPUT MODEL_CALL", Free: true}},
+	{"allowed by a policy: before the call's intent is durable", false, crash{Phase: "asking", Point: "staged", Record: "END", Policy: allowed}},
+	{"allowed by a policy: after intent and decision are durable, before the call", false, crash{Phase: "asking", Point: "committed", Record: "TOOL_CALL APPROVAL_RESULT", Policy: allowed}},
+	{"allowed by a policy: in the call", true, crash{Phase: "asking", Point: "call", Record: "TOOL_CALL APPROVAL_RESULT", Policy: allowed}},
+	{"allowed by a policy: after the call, before its result is durable", false, crash{Phase: "asking", Point: "answered", Record: "TOOL_CALL APPROVAL_RESULT", Policy: allowed}},
+	{"denied by a policy: before that is durable", false, crash{Phase: "asking", Point: "staged", Record: "END", Policy: denied, Free: true}},
+	{"denied by a policy: after the decision is durable", false, crash{Phase: "asking", Point: "committed", Record: "TOOL_CALL APPROVAL_RESULT", Policy: denied, Free: true}},
+	{"denied by a policy: after that is durable as the call's result", false, crash{Phase: "asking", Point: "committed", Record: "TOOL_RESULT OUTPUT MODEL_CALL", Policy: denied, Free: true}},
+	{"asked about by a policy: before the request is durable", false, crash{Phase: "asking", Point: "staged", Record: "END", Policy: asked, Free: true}},
+	{"asked about by a policy: after intent and request are durable", false, crash{Phase: "asking", Point: "committed", Record: "TOOL_CALL APPROVAL_REQUEST", Policy: asked, Free: true}},
+	{"asked about by a policy: after the decision is durable", false, crash{Phase: "deciding", Point: "return", Record: "APPROVAL_RESULT", Policy: asked, Free: true}},
+	{"asked about by a policy: after the start is durable, before the call", false, crash{Phase: "running", Point: "committed", Record: "LIFECYCLE", Policy: asked, Free: true, Decided: 1}},
+	{"expired: before that is durable", false, crash{Phase: "running", Point: "staged", Record: "APPROVAL_REQUEST", Policy: expires, Late: 2 * time.Hour}},
+	{"expired: after that is durable", false, crash{Phase: "running", Point: "committed", Record: "APPROVAL_RESULT TOOL_RESULT OUTPUT MODEL_CALL", Policy: expires, Late: 2 * time.Hour}},
+	{"expired, decided in time: before the start of the call is durable", false, crash{Phase: "running", Point: "staged", Record: "APPROVAL_RESULT", Policy: expires, Late: 2 * time.Hour, Decided: 1}},
+	{"expired and asked again: before the new request is durable", false, crash{Phase: "running", Point: "staged", Record: "TOOL_RESULT APPROVAL_REQUEST", Policy: reasks, Late: 2 * time.Hour}},
+	{"expired and asked again: after the new request is durable", false, crash{Phase: "running", Point: "committed", Record: "APPROVAL_REQUEST APPROVAL_REQUEST", Policy: reasks, Late: 2 * time.Hour}},
+	{"two people: after the first decision is durable", true, crash{Phase: "deciding", Point: "return", Record: "APPROVAL_RESULT", Policy: two}},
+	{"two people: before the second decision is durable", false, crash{Phase: "deciding", Point: "clock", Record: "APPROVAL_RESULT", Policy: two, Decided: 1}},
+	{"two people: after the second decision is durable", false, crash{Phase: "deciding", Point: "return", Record: "APPROVAL_RESULT APPROVAL_RESULT", Policy: two, Decided: 1}},
+	{"two people: after the start is durable, before the call", false, crash{Phase: "running", Point: "committed", Record: "LIFECYCLE", Policy: two, Decided: 2}},
+	{"edited: after the decision is durable", false, crash{Phase: "deciding", Point: "return", Record: "APPROVAL_RESULT", Edited: true}},
+	{"edited: after the start is durable, before the call", false, crash{Phase: "running", Point: "committed", Record: "LIFECYCLE", Edited: true, Decided: 1}},
+	{"edited: in the call", true, crash{Phase: "running", Point: "call", Record: "LIFECYCLE", Edited: true, Decided: 1}},
+	{"edited: after the call, before its result is durable", false, crash{Phase: "running", Point: "answered", Record: "LIFECYCLE", Edited: true, Decided: 1}},
 }
+
+// What the policies say.
+var (
+	allowed = verdict(hostturn.Verdict{Action: hostturn.Allow})
+	denied  = verdict(hostturn.Verdict{Action: hostturn.Deny})
+	asked   = verdict(hostturn.Verdict{Action: hostturn.Ask})
+	expires = verdict(hostturn.Verdict{Expires: time.Hour})
+	reasks  = verdict(hostturn.Verdict{Expires: time.Hour, OnExpiry: hostturn.ExpiryAsks})
+	two     = verdict(hostturn.Verdict{Action: hostturn.Ask, Approvers: 2})
+)
+
+func verdict(v hostturn.Verdict) hostturn.Verdict {
+	v.Rule, v.Policy = "rule", abi.DigestOf([]byte("policy"))
+	return v
+}
+
+// editedArgs are those of an edited call.
+const editedArgs = `{"n":1}`
 
 var crashRules = []abi.OnCrash{abi.OnCrashRetry, abi.OnCrashUnknown, abi.OnCrashAsk}
 
@@ -148,7 +201,7 @@ func TestI3_CrashTable(t *testing.T) {
 
 // input is what the turn is told to do.
 func (c crash) input() string {
-	if c.Free {
+	if c.Free && c.Policy.Rule == "" {
 		return "tools d:work; model y; count"
 	}
 	return "tools a:read d:work; model y; count"
@@ -167,16 +220,21 @@ func (c crash) run(t *testing.T, kills bool) (state, outcome string) {
 		r.reopenDir(dir)
 	}
 	calls := 0
-	r.tools = c.tools(func() { calls++ })
+	r.tools, r.policy = c.tools(func() { calls++ }), c.policy
+	r.now = func() time.Time { return time.Now().Add(r.late) }
 	r.open()
 	s := r.create("steps")
 	r.exec(s.UID, "output before")
 	if c.Phase != "asking" {
 		r.park(s.UID, c.input())
 	}
-	if c.Phase == "running" {
-		r.decide(s.UID, "d", !c.Denied)
+	for range c.Decided {
+		if err := c.decide(r.Host, s.UID, !c.Denied); err != nil {
+			t.Fatal(err)
+		}
+		c.By++
 	}
+	r.late = c.Late
 	if kills {
 		c.Dir, c.Cache, c.Session = dir, compileCache(t), s.UID
 		calls += r.die(c)
@@ -203,9 +261,10 @@ func (c crash) goOn(r *rig, left host.Session, calls *int) string {
 	} else if left.Turns == 1 {
 		req.Inputs = say(c.input()) // nothing is left of it
 	}
-	if strings.HasPrefix(c.Record, "APPROVAL_RESULT") {
+	c.By = min(1, c.Decided)
+	if decided := slices.ContainsFunc(left.Waiting, func(w host.Waiting) bool { return w.Tool != "" && w.Settled }); decided {
 		for _, approved := range []bool{!c.Denied, c.Denied} {
-			_, err := r.Decide(ctx, host.DecideRequest{Session: uid, CallID: "d", Approved: approved})
+			err := c.decide(r.Host, uid, approved)
 			if again := approved == !c.Denied; again && err != nil || !again && !errors.Is(err, host.ErrConflict) {
 				r.t.Errorf("decided again, approved=%t: %v", approved, err)
 			}
@@ -221,12 +280,21 @@ func (c crash) goOn(r *rig, left host.Session, calls *int) string {
 			if w.Reason != "" {
 				asked = "a person is asked again; approved, "
 			}
-			r.decide(uid, w.CallID, !c.Denied)
+			for c.By = range max(1, w.Approvers) {
+				if err := c.decide(r.Host, uid, !c.Denied); err != nil {
+					r.t.Fatal(err)
+				}
+			}
 		}
 		req, left.Turns = host.ExecRequest{Session: uid}, e.Session.Turns
 	}
-	r.verify(uid)
+	r.policy = func(hostturn.Subject) (hostturn.Policy, error) { return nil, errors.New("a proof needs no policy") }
+	r.open().verify(uid)
 	var result *abi.ToolResult
+	want := big
+	if c.Edited {
+		want = editedArgs
+	}
 	for rec, err := range r.Replay(ctx, uid, 0, 0) {
 		if err != nil {
 			r.t.Fatal(err)
@@ -243,10 +311,35 @@ func (c crash) goOn(r *rig, left host.Session, calls *int) string {
 		return "denied; " + made
 	case strings.HasPrefix(result.Error, "outcome unknown"):
 		return asked + "outcome unknown; " + made
-	case result.IsError || string(result.Output) != big:
+	case result.IsError || string(result.Output) != want:
 		return "wrong: " + result.Error + string(result.Output)
 	}
 	return asked + made
+}
+
+// policy is the one that there is, if any.
+func (c crash) policy(hostturn.Subject) (hostturn.Policy, error) {
+	if c.Policy.Rule == "" {
+		return nil, nil
+	}
+	return func(call abi.ToolCall, _ abi.ToolGrant) hostturn.Verdict {
+		if call.ID != "d" {
+			return hostturn.Verdict{}
+		}
+		return c.Policy
+	}, nil
+}
+
+// decide decides on the call, for the person whose turn it is.
+func (c crash) decide(h *host.Host, uid abi.SessionID, approved bool) error {
+	req := host.DecideRequest{
+		Session: uid, CallID: "d", Approved: approved, Actor: &abi.IdentityRef{Principal: []string{"ann", "bob"}[c.By]},
+	}
+	if c.Edited && approved {
+		req.Args = abi.Struct(editedArgs)
+	}
+	_, err := h.Decide(context.Background(), req)
+	return err
 }
 
 // tools are one of the rule, and one that is called beside it.
@@ -278,7 +371,7 @@ func (c crash) perform(h *host.Host, uid abi.SessionID) error {
 	case "asking":
 		_, err = h.Exec(ctx, host.ExecRequest{Session: uid, Inputs: say(c.input())})
 	case "deciding":
-		_, err = h.Decide(ctx, host.DecideRequest{Session: uid, CallID: "d", Approved: !c.Denied})
+		err = c.decide(h, uid, !c.Denied)
 	case "running":
 		_, err = h.Resume(ctx, uid, nil)
 	case "upgrading":
@@ -396,8 +489,9 @@ func runCrash(spec string) error {
 			if h != nil && c.Point == "clock" {
 				_ = at("clock")
 			}
-			return time.Now()
+			return time.Now().Add(c.Late)
 		},
+		Policy: c.policy,
 	})
 	if err != nil {
 		return err

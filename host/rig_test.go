@@ -20,6 +20,7 @@ import (
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/model/echo"
 	"github.com/agentcell/agentcell/host/tool"
+	hostturn "github.com/agentcell/agentcell/host/turn"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	runtime "github.com/agentcell/agentcell/runtimes/wasm"
@@ -167,10 +168,12 @@ type rig struct {
 	queue      int // for one session; 0: the default
 	tools      map[string]tool.Tool
 	sources    []tool.Source
+	policy     func(hostturn.Subject) (hostturn.Policy, error)
 	prices     func(string) (host.Price, bool)
 	log        *slog.Logger     // nil: discarded
 	harnessLog *slog.Logger     // the same
 	now        func() time.Time // nil: the machine's
+	late       time.Duration    // that a clock of a test may add
 	still      bool             // clock and randomness stand still
 	retention  host.Retention   // of sessions that create and createFrom make
 	rebuilding func(host.Rebuild)
@@ -201,7 +204,7 @@ func (r *rig) open() *rig {
 	r.t.Helper()
 	cfg := host.Config{
 		Journal: r.store, Runtimes: r.runtimes, Models: r.models, Routes: r.routes, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
-		Tools: r.tools, ToolSources: r.sources, Prices: r.prices, Log: r.log, HarnessLog: r.harnessLog, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
+		Tools: r.tools, ToolSources: r.sources, Policy: r.policy, Prices: r.prices, Log: r.log, HarnessLog: r.harnessLog, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
 		Paused: true, Rebuilding: r.rebuilding,
 	}
 	if r.still {
