@@ -150,7 +150,7 @@ func (p protocol) block(part abi.Part) (remote.Object, error) {
 		}
 		return remote.Object{"type": "tool_use", "id": part.ToolCall.ID, "name": remote.APIName(part.ToolCall.Tool), "input": input}, nil
 	case part.ToolResult != nil:
-		return toolResult(*part.ToolResult)
+		return toolResult(*part.ToolResult), nil
 	}
 	return nil, nil
 }
@@ -167,7 +167,7 @@ func file(f abi.FilePart) (remote.Object, error) {
 	kind, _, _ := strings.Cut(f.MIME, "/")
 	source := remote.Object{"type": "url", "url": f.URI}
 	switch {
-	case f.URI != "":
+	case f.URI != "" && len(f.Bytes) == 0:
 	case kind == "text":
 		source = remote.Object{"type": "text", "media_type": "text/plain", "data": string(f.Bytes)}
 	default:
@@ -186,7 +186,7 @@ func file(f abi.FilePart) (remote.Object, error) {
 	return nil, remote.Invalid("this API has no form for a file of type %q: it takes images, PDF and text", f.MIME)
 }
 
-func toolResult(r abi.ToolResult) (remote.Object, error) {
+func toolResult(r abi.ToolResult) remote.Object {
 	block := remote.Object{"type": "tool_result", "tool_use_id": r.ID}
 	if r.IsError {
 		block["is_error"] = true
@@ -201,12 +201,12 @@ func toolResult(r abi.ToolResult) (remote.Object, error) {
 		}
 		b, err := file(*part.File)
 		if err != nil {
-			return nil, err
+			b = text(remote.Unseen(*part.File))
 		}
 		content = append(content, b)
 	}
 	if len(content) > 0 {
 		block["content"] = content
 	}
-	return block, nil
+	return block
 }

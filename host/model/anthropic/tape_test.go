@@ -80,6 +80,8 @@ func TestTapes(t *testing.T) {
 						{ToolResult: &abi.ToolResult{ID: "toolu_a", Content: []abi.Part{
 							{Text: &abi.TextPart{Text: "a picture"}},
 							{File: &abi.FilePart{MIME: "image/png", Bytes: []byte("shot")}},
+							{File: &abi.FilePart{MIME: "text/plain", URI: "file:///b", Bytes: []byte("b")}},
+							{File: &abi.FilePart{MIME: "audio/wav", URI: "file:///c", Name: "c"}},
 						}}},
 					}}},
 					Tools: []abi.ToolDefinition{{Name: "shoot"}}, ToolChoice: &abi.ToolChoice{Name: "shoot"},

@@ -92,10 +92,7 @@ func (p protocol) message(m abi.Message) ([]remote.Object, error) {
 		case part.ToolCall != nil:
 			calls = append(calls, toolCall(*part.ToolCall))
 		case part.ToolResult != nil:
-			result, attached, err := toolResult(*part.ToolResult)
-			if err != nil {
-				return nil, err
-			}
+			result, attached := toolResult(*part.ToolResult)
 			results, files = append(results, result), append(files, attached...)
 		case part.Reasoning != nil:
 			if err := p.reasoning(*part.Reasoning, out); err != nil {
@@ -159,13 +156,13 @@ func file(f abi.FilePart) (remote.Object, error) {
 	kind, format, _ := strings.Cut(f.MIME, "/")
 	link := f.URI
 	encoded := base64.StdEncoding.EncodeToString(f.Bytes)
-	if link == "" {
+	if len(f.Bytes) > 0 || link == "" {
 		link = "data:" + f.MIME + ";base64," + encoded
 	}
 	switch {
 	case kind == "image":
 		return remote.Object{"type": "image_url", "image_url": remote.Object{"url": link}}, nil
-	case f.URI != "":
+	case f.URI == link:
 		return nil, remote.Invalid("a file of type %q can only be sent by its bytes, not by a URI", f.MIME)
 	case kind == "text":
 		return remote.Object{"type": "text", "text": string(f.Bytes)}, nil
@@ -190,23 +187,21 @@ func toolCall(c abi.ToolCall) remote.Object {
 	return remote.Object{"id": c.ID, "type": "function", "function": remote.Object{"name": remote.APIName(c.Tool), "arguments": args}}
 }
 
-func toolResult(r abi.ToolResult) (result remote.Object, files []remote.Object, err error) {
-	var text strings.Builder
-	text.WriteString(remote.ResultText(r))
+func toolResult(r abi.ToolResult) (result remote.Object, files []remote.Object) {
 	for _, part := range r.Content {
 		if part.File == nil {
 			continue
 		}
 		f, err := file(*part.File)
 		if err != nil {
-			return nil, nil, err
+			f = remote.Object{"type": "text", "text": remote.Unseen(*part.File)}
 		}
 		files = append(files, f)
 	}
 	if len(files) > 0 {
 		files = append([]remote.Object{{"type": "text", "text": "files of the tool call " + r.ID + ":"}}, files...)
 	}
-	return remote.Object{"role": abi.RoleTool, "tool_call_id": r.ID, "content": text.String()}, files, nil
+	return remote.Object{"role": abi.RoleTool, "tool_call_id": r.ID, "content": remote.ResultText(r)}, files
 }
 
 // reasoning puts what came from this API back into the message.

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -16,6 +17,21 @@ func CacheControl(d *abi.DataPart) json.RawMessage {
 		return nil
 	}
 	return members["cache_control"]
+}
+
+// Unseen stands for a file of a tool's result that an API has no form for: the model is
+// told that there is one, as it could not ask for anything else if its call failed.
+func Unseen(f abi.FilePart) string {
+	text := fmt.Sprintf("[a file that cannot be shown: type %q", f.MIME)
+	for _, name := range []string{f.Name, f.URI} {
+		if name != "" {
+			text += ", " + name
+		}
+	}
+	if len(f.Bytes) > 0 {
+		text += fmt.Sprintf(", %d bytes", len(f.Bytes))
+	}
+	return text + "]"
 }
 
 // ResultText is what a tool came to as text: its content if it has any, or else

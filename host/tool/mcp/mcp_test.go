@@ -118,7 +118,7 @@ func TestServers(t *testing.T) {
 			{Text: &abi.TextPart{Text: "see"}},
 			{File: &abi.FilePart{MIME: "image/png", Bytes: []byte{0x89, 'P', 'N', 'G'}}},
 			{File: &abi.FilePart{MIME: "audio/wav", Bytes: []byte("RIFF")}},
-			{File: &abi.FilePart{URI: "file:///a", Name: "a", MIME: "text/plain"}},
+			{Data: &abi.DataPart{Data: abi.Struct(`{"type":"resource_link","mimeType":"text/plain","uri":"file:///a","name":"a"}`)}},
 			{File: &abi.FilePart{URI: "file:///b", MIME: "text/plain", Bytes: []byte("b")}},
 			{File: &abi.FilePart{URI: "file:///c", Bytes: []byte{1, 2}}},
 		}}},

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -63,8 +64,9 @@ func part(content sdk.Content) (abi.Part, error) {
 		return file(abi.FilePart{MIME: c.MIMEType, Bytes: c.Data})
 	case *sdk.AudioContent:
 		return file(abi.FilePart{MIME: c.MIMEType, Bytes: c.Data})
-	case *sdk.ResourceLink:
-		return file(abi.FilePart{MIME: c.MIMEType, URI: c.URI, Name: c.Name})
+	case *sdk.ResourceLink: // it is for the server alone: nobody else can follow it
+		link, err := json.Marshal(c)
+		return abi.Part{Data: &abi.DataPart{Data: link}}, err
 	case *sdk.EmbeddedResource:
 		if c.Resource == nil {
 			return abi.Part{}, errors.New("its content has a resource that is empty")
