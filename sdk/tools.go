@@ -38,7 +38,8 @@ func (t *Turn) Tools() []abi.ToolDefinition {
 // More than abi.MaxToolCalls calls go in several requests, one after another. On
 // an error the results are those of the requests before.
 //
-// While a person decides on a call, the turn is parked: see Wait. When a turn is
+// While people decide on a call, the turn is parked: see Wait. They may give it other
+// arguments, which EditedArgs of its result then has. When a turn is
 // replayed or recovered, recorded results are given again and no tool is called
 // (I1). A call that was under way when the host died is made again or not, by
 // the rule of its tool (abi.OnCrash); if not, its result says that its outcome is
@@ -60,6 +61,20 @@ func (t *Turn) CallTools(ctx context.Context, calls ...abi.ToolCall) ([]abi.Tool
 		results = append(results, response.Results...)
 	}
 	return results, nil
+}
+
+// ResultPart is a result as a part of the message that hands it to a model. Where a
+// person gave the call other arguments it says so: the model would take the result for
+// that of what it asked for.
+func ResultPart(r abi.ToolResult) abi.Part {
+	if args := r.EditedArgs(); args != nil {
+		content := []abi.Part{{Text: &abi.TextPart{Text: "A person changed the arguments of this call to " + string(args)}}}
+		if len(r.Content) == 0 && len(r.Output) > 0 {
+			content = append(content, abi.Part{Data: &abi.DataPart{Data: r.Output}})
+		}
+		r.Output, r.Content, r.Cell = nil, append(content, r.Content...), nil
+	}
+	return abi.Part{ToolResult: &r}
 }
 
 // complete fills in what CallTools says of a call.

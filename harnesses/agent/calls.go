@@ -90,7 +90,7 @@ func (b *toolbox) call(ctx context.Context, t *sdk.Turn, calls []abi.ToolCall) (
 	message := abi.Message{Role: abi.RoleTool}
 	for i := range results {
 		results[i].ID = calls[i].ID
-		message.Parts = append(message.Parts, abi.Part{ToolResult: &results[i]})
+		message.Parts = append(message.Parts, sdk.ResultPart(results[i]))
 	}
 	return message, nil
 }

@@ -102,6 +102,33 @@ func TestI2_VerbatimParts(t *testing.T) {
 	}
 }
 
+// TestEditedArguments: a model is told that a person changed what it asked for.
+func TestEditedArguments(t *testing.T) {
+	host := &sdktest.Host{
+		Model: answers(wants(abi.ToolCall{ID: "a", Tool: "pay", Args: abi.Struct(`{"eur":500}`)}), says("done")),
+		Tools: map[string]func(abi.ToolCall) (abi.ToolResult, error){
+			"pay": func(abi.ToolCall) (abi.ToolResult, error) {
+				return abi.ToolResult{Output: abi.Struct(`{"paid":50}`), Cell: &abi.ResultCell{Args: abi.Struct(`{"eur":50}`)}}, nil
+			},
+		},
+	}
+	if _, err := host.Run(t.Context(), new(agent), "go"); err != nil {
+		t.Fatal(err)
+	}
+	want := []abi.Part{{ToolResult: &abi.ToolResult{ID: "a", Content: []abi.Part{
+		{Text: &abi.TextPart{Text: `A person changed the arguments of this call to {"eur":50}`}},
+		{Data: &abi.DataPart{Data: abi.Struct(`{"paid":50}`)}},
+	}}}}
+	if diff := cmp.Diff(want, host.Calls[1].Messages[2].Parts); diff != "" {
+		t.Error(diff)
+	}
+	for _, r := range host.Records {
+		if r.Event.Result != nil && r.Event.Result.Cell != nil {
+			t.Errorf("the record has %+v", r.Event.Result)
+		}
+	}
+}
+
 // TestCalls: which requests reach the host for the calls of one answer.
 func TestCalls(t *testing.T) {
 	read := func(ids ...string) abi.Message {

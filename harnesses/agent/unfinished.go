@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agentcell/agentcell/sdk"
@@ -63,8 +64,8 @@ func (v *conversation) unfinished(ctx context.Context, t *sdk.Turn) ([]string, e
 // what came of them, a line each.
 func effects(ctx context.Context, t *sdk.Turn, from, before abi.Seq) ([]string, error) {
 	var calls []*abi.ToolCall
-	results := map[string]*abi.ToolResult{}
-	query := sdk.HistoryQuery{From: from, Kinds: []abi.EventKind{abi.EventToolCall, abi.EventToolResult}}
+	results, edited := map[string]*abi.ToolResult{}, map[string]abi.Struct{}
+	query := sdk.HistoryQuery{From: from, Kinds: []abi.EventKind{abi.EventToolCall, abi.EventApprovalResult, abi.EventToolResult}}
 	for record, err := range t.History(ctx, query) {
 		if err != nil {
 			return nil, err
@@ -74,6 +75,9 @@ func effects(ctx context.Context, t *sdk.Turn, from, before abi.Seq) ([]string, 
 		}
 		if record.Event.Tool != nil {
 			calls = append(calls, record.Event.Tool)
+		}
+		if d := record.Event.ApprovalResult; d != nil && d.Approved && record.Event.Cell != nil {
+			edited[d.ToolCallID] = record.Event.Cell.Args
 		}
 		if record.Event.Result != nil {
 			results[record.Event.Result.ID] = record.Event.Result
@@ -89,7 +93,11 @@ func effects(ctx context.Context, t *sdk.Turn, from, before abi.Seq) ([]string, 
 		if result := results[call.ID]; result != nil {
 			outcome = resultText(result)
 		}
-		lines = append(lines, fmt.Sprintf("%s %.*s: %.*s", call.Tool, maxTold, call.Args, maxTold, outcome))
+		args := call.Args
+		if edited[call.ID] != nil {
+			args = append(slices.Clip(edited[call.ID]), " (changed by a person)"...)
+		}
+		lines = append(lines, fmt.Sprintf("%s %.*s: %.*s", call.Tool, maxTold, args, maxTold, outcome))
 	}
 	return lines, nil
 }

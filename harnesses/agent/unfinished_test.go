@@ -36,7 +36,13 @@ func TestUnfinished(t *testing.T) {
 		Seq:   host.Records[len(host.Records)-1].Seq + 1,
 		Event: &abi.Event{Kind: abi.EventToolCall, Tool: &abi.ToolCall{ID: "a", Tool: "pay", Args: abi.Struct(`{"eur":5}`)}},
 	}, abi.LogRecord{
-		Seq:   host.Records[len(host.Records)-1].Seq + 2,
+		Seq: host.Records[len(host.Records)-1].Seq + 2,
+		Event: &abi.Event{
+			Kind: abi.EventApprovalResult, ApprovalResult: &abi.ApprovalResult{ToolCallID: "a", Approved: true},
+			Cell: &abi.Cell{Args: abi.Struct(`{"eur":4}`)},
+		},
+	}, abi.LogRecord{
+		Seq:   host.Records[len(host.Records)-1].Seq + 3,
 		Event: &abi.Event{Kind: abi.EventEnd, End: &abi.HarnessEnd{State: abi.StateCanceled}},
 	})
 	note := func(state, calls string) string {
@@ -46,7 +52,7 @@ func TestUnfinished(t *testing.T) {
 		"one", "", "", "1",
 		note("FAILED", "files.read {\"x\":2}: {\"x\":2}\nfiles.lost {}: no such file"),
 		note("FAILED", "db.drop {}: denied: not today"),
-		note("CANCELED", `pay {"eur":5}: no result is known`),
+		note("CANCELED", `pay {"eur":4} (changed by a person): no result is known`),
 		"two",
 	}
 	said := func() []string {

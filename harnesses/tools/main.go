@@ -129,8 +129,8 @@ func perform(ctx context.Context, t *sdk.Turn, calls []abi.ToolCall) (abi.Messag
 		results[places[i]] = result
 	}
 	message := abi.Message{Role: abi.RoleTool}
-	for i := range results {
-		message.Parts = append(message.Parts, abi.Part{ToolResult: &results[i]})
+	for _, result := range results {
+		message.Parts = append(message.Parts, sdk.ResultPart(result))
 	}
 	return message, nil
 }

@@ -228,6 +228,15 @@ type ToolResult struct {
 	Cell *ResultCell `json:"cell,omitempty"`
 }
 
+// EditedArgs are the arguments that the tool was called with where a person gave it
+// others than those of the ToolCall, else nil.
+func (r ToolResult) EditedArgs() Struct {
+	if r.Cell == nil {
+		return nil
+	}
+	return r.Cell.Args
+}
+
 // ResultCell holds the fields of ToolResult that are ours.
 type ResultCell struct {
 	// Args are the arguments that the tool was called with, where they are not those

@@ -41,7 +41,7 @@ type Host struct {
 	// Tools perform the tool calls, by name; Turn.Tools has their names and no
 	// more. An error becomes the failed result of the call, as that of a real
 	// tool does. A result with abi.ToolApprovalDenied plays the person who denies
-	// a call.
+	// a call, one with Cell.Args the person who edits its arguments.
 	Tools map[string]func(abi.ToolCall) (abi.ToolResult, error)
 	// Wait says what ends a wait, which it does at once; nil lets the time come
 	// or, if there is none, the signal, without payload.

@@ -58,7 +58,9 @@ func (t *turn) toolCall(request abi.ToolCallRequest) (any, error) {
 			result = abi.ToolResult{IsError: true, Error: err.Error(), Code: abi.ToolExecutorError}
 		}
 		result.ID = call.ID
-		t.record(abi.Event{Kind: abi.EventToolResult, Result: &result})
+		recorded := result
+		recorded.Cell = nil // it is told, and follows from other records
+		t.record(abi.Event{Kind: abi.EventToolResult, Result: &recorded})
 		response.Results = append(response.Results, result)
 	}
 	return response, nil
@@ -68,7 +70,7 @@ func (t *turn) report(result abi.ToolResult) (any, error) {
 	switch {
 	case result.ID == "":
 		return nil, errors.New("a report needs the id of its call")
-	case result.Code == abi.ToolApprovalDenied || result.ApprovalRequestSeq != 0 || result.ApprovalDecisionSeq != 0:
+	case result.Code == abi.ToolApprovalDenied || result.ApprovalRequestSeq != 0 || result.ApprovalDecisionSeq != 0 || result.Cell != nil:
 		return nil, errors.New("a report cannot speak of approvals")
 	}
 	t.record(abi.Event{Kind: abi.EventToolResult, Result: &result})

@@ -99,7 +99,7 @@ func (s *steps) step(ctx context.Context, t *sdk.Turn, word, rest string) error 
 		}
 		var texts []string
 		for _, r := range results {
-			texts = append(texts, fmt.Sprintf("%s=%s%s", r.ID, r.Output, r.Error))
+			texts = append(texts, fmt.Sprintf("%s%s=%s%s", r.ID, r.EditedArgs(), r.Output, r.Error))
 		}
 		return t.OutputText(ctx, strings.Join(texts, " "))
 	case "report":
