@@ -126,6 +126,14 @@ type grantList struct {
 	Tools []abi.ToolGrant `json:"tools"`
 }
 
+// Granted are the tools that the turn was granted which an EXECUTION_START opens.
+func (h *Host) Granted(start *abi.Event) ([]abi.ToolGrant, error) {
+	if start.Cell == nil {
+		return nil, nil
+	}
+	return h.readGrants(start.Cell.Tools)
+}
+
 // readGrants reads the tools that a turn was granted.
 func (h *Host) readGrants(digest abi.Digest) ([]abi.ToolGrant, error) {
 	if digest.IsZero() {
