@@ -9,18 +9,20 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -50,6 +52,9 @@ type File struct {
 	// Policy is the file of the policy, seen from this one; empty means policy.yaml in
 	// the data directory, if there is one.
 	Policy string `yaml:"policy"`
+
+	doc  *yaml.Node // that it was read from
+	path string     // of the file, if it is one
 }
 
 // Provider is a place where models are. What is left out has a default.
@@ -112,7 +117,7 @@ type Model struct {
 	// * of Name stood for. Empty means the name that was asked for.
 	Upstream string `yaml:"upstream"`
 	// Params are those of calls that do not have them themselves.
-	Params map[string]any `yaml:"params"`
+	Params map[string]JSON `yaml:"params"`
 	// Price is what the model's tokens cost, nil if that is not known.
 	Price *Price `yaml:"price"`
 }
@@ -133,7 +138,7 @@ var moneyRule = regexp.MustCompile(`^([0-9]{1,9})(?:\.([0-9]{1,6}))?$`)
 func (m *Money) UnmarshalYAML(n *yaml.Node) error {
 	parts := moneyRule.FindStringSubmatch(n.Value)
 	if parts == nil {
-		return fmt.Errorf("line %d: %.40q: want an amount such as 2.50, with at most 6 decimals", n.Line, n.Value)
+		return wrong(n, "want an amount such as 2.50, with at most 9 digits and 6 decimals")
 	}
 	v, err := strconv.ParseInt(parts[1]+(parts[2] + "000000")[:6], 10, 64)
 	*m = Money(v)
@@ -155,7 +160,7 @@ var keyRule = regexp.MustCompile(`^(env|secret):[A-Za-z_][A-Za-z0-9_.-]{0,127}$`
 // be the key.
 func (k *Key) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.ScalarNode || !keyRule.MatchString(n.Value) {
-		return fmt.Errorf("line %d: key: want where the key is, env:NAME or secret:NAME; the key itself never stands in this file", n.Line)
+		return wrong(n, "want where the key is, env:NAME or secret:NAME; the key itself never stands in this file")
 	}
 	*k = Key(n.Value)
 	return nil
@@ -168,7 +173,7 @@ type Duration time.Duration
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	v, err := time.ParseDuration(n.Value)
 	if err != nil || v <= 0 {
-		return fmt.Errorf("line %d: %.40q: want a time above 0, such as 30s", n.Line, n.Value)
+		return wrong(n, "want a time above 0 and of at most 292 years, such as 30s")
 	}
 	*d = Duration(v)
 	return nil
@@ -192,6 +197,7 @@ func Load(dir, path string) (File, error) {
 	if err != nil {
 		return File{}, fmt.Errorf("%q: %w", path, err)
 	}
+	f.path = path
 	return f, nil
 }
 
@@ -223,101 +229,135 @@ func read(path string) ([]byte, error) {
 // Parse reads the text of a file. Its error wraps ErrConfig.
 func Parse(text []byte) (File, error) {
 	var f File
-	if err := decode(text, &f); err != nil {
+	doc, err := decode(text, &f)
+	if err != nil {
 		return File{}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	f.doc = doc
 	if err := f.check(); err != nil {
-		return File{}, fmt.Errorf("%w: %w", ErrConfig, err)
+		return File{}, f.Wrong(err)
 	}
 	return f, nil
 }
 
-// decode reads the one document of a text into v, which has all the settings that may
-// stand there.
-func decode(text []byte, v any) error {
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(v); err != nil && !errors.Is(err, io.EOF) {
-		return errors.New(words(err))
+// Wrong is err as that of the setting at path, which the file has and cannot be: it
+// wraps ErrConfig, and says where in the file that is.
+func (f *File) Wrong(err error, path ...string) error {
+	var misplaced *misplacedError
+	errors.As(at(err, path...), &misplaced)
+	if line := lineOf(f.doc, misplaced.path); line > 0 {
+		err = fmt.Errorf("line %d: %w", line, err)
 	}
-	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return errors.New("want one document, without ---")
+	err = fmt.Errorf("%w: %w", ErrConfig, err)
+	if f.path != "" {
+		err = fmt.Errorf("%q: %w", f.path, err)
 	}
-	return nil
-}
-
-var unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
-
-// words is an error of the YAML package without the names of Go's types. What it
-// quotes of a file that is not YAML is not shown: it may be a key.
-func words(err error) string {
-	var wrong *yaml.TypeError
-	if !errors.As(err, &wrong) {
-		return strings.TrimPrefix(err.Error(), "yaml: ")
-	}
-	lines := make([]string, len(wrong.Errors))
-	for i, text := range wrong.Errors {
-		lines[i] = unknownField.ReplaceAllString(text, "there is no setting $1")
-	}
-	return strings.Join(lines, "; ")
+	return err
 }
 
 // check finds what YAML has no rules for.
 func (f *File) check() error {
-	for name, p := range f.Providers {
+	for _, name := range slices.Sorted(maps.Keys(f.Providers)) {
+		p := f.Providers[name]
 		if err := p.check(); err != nil {
-			return fmt.Errorf("provider %q: %w", name, err)
+			return at(fmt.Errorf("provider %q: %w", name, err), "providers", name)
 		}
 	}
 	seen := map[string]bool{}
 	for i, m := range f.Models {
-		switch {
-		case m.Name == "":
-			return fmt.Errorf("models has no name at %d", i)
-		case seen[m.Name]:
-			return fmt.Errorf("model %q stands twice", m.Name)
-		case strings.Count(m.Name, "*") > 1 || strings.Count(m.Upstream, "*") > 1:
-			return fmt.Errorf("model %q: want one * at most, in the name and in upstream", m.Name)
-		case strings.Contains(m.Upstream, "*") && !strings.Contains(m.Name, "*"):
-			return fmt.Errorf("model %q: upstream has a *, and its name has none", m.Name)
-		}
-		if _, ok := f.Providers[m.Provider]; !ok {
-			return fmt.Errorf("model %q: there is no provider %q", m.Name, m.Provider)
+		if err := m.check(f.Providers, seen); err != nil {
+			return at(err, "models", strconv.Itoa(i))
 		}
 		seen[m.Name] = true
 	}
 	if f.Fetch != nil {
 		if err := f.Fetch.check(); err != nil {
-			return fmt.Errorf("fetch: %w", err)
+			return at(fmt.Errorf("fetch: %w", err), "fetch")
 		}
 	}
-	for name, m := range f.MCP {
+	for _, name := range slices.Sorted(maps.Keys(f.MCP)) {
+		m := f.MCP[name]
 		if err := m.check(name); err != nil {
-			return fmt.Errorf("mcp server %q: %w", name, err)
+			return at(fmt.Errorf("mcp server %q: %w", name, err), "mcp", name)
 		}
+	}
+	return nil
+}
+
+func (m *Model) check(providers map[string]Provider, seen map[string]bool) error {
+	switch {
+	case m.Name == "":
+		return errors.New("a model has no name")
+	case seen[m.Name]:
+		return at(fmt.Errorf("model %q stands twice", m.Name), "name")
+	case strings.Count(m.Name, "*") > 1:
+		return at(fmt.Errorf("model %q: want one * at most, in the name and in upstream", m.Name), "name")
+	case strings.Count(m.Upstream, "*") > 1:
+		return at(fmt.Errorf("model %q: want one * at most, in the name and in upstream", m.Name), "upstream")
+	case strings.Contains(m.Upstream, "*") && !strings.Contains(m.Name, "*"):
+		return at(fmt.Errorf("model %q: upstream has a *, and its name has none", m.Name), "upstream")
+	}
+	if _, ok := providers[m.Provider]; !ok {
+		return at(fmt.Errorf("model %q: there is no provider %q", m.Name, m.Provider), "provider")
 	}
 	return nil
 }
 
 func (p *Provider) check() error {
 	if p.API != "openai" && p.API != "anthropic" {
-		return fmt.Errorf("api is %.40q; want openai or anthropic", p.API)
+		return at(fmt.Errorf("api is %.40q; want openai or anthropic", p.API), "api")
 	}
 	if o := p.OutputParam; o != "" && o != "max_tokens" && o != "max_completion_tokens" {
-		return fmt.Errorf("output_param is %.40q; want max_tokens or max_completion_tokens", o)
+		return at(fmt.Errorf("output_param is %.40q; want max_tokens or max_completion_tokens", o), "output_param")
 	}
-	for _, n := range []int{p.Retry.Attempts, p.Breaker.Failures, p.Limits.AnswerBytes, p.Limits.Concurrent} {
-		if n < 0 {
-			return errors.New("a number is below 0")
+	for _, number := range []struct {
+		group, name string
+		value       int
+	}{
+		{"retry", "attempts", p.Retry.Attempts},
+		{"breaker", "failures", p.Breaker.Failures},
+		{"limits", "answer_bytes", p.Limits.AnswerBytes},
+		{"limits", "concurrent", p.Limits.Concurrent},
+	} {
+		if number.value < 0 {
+			return at(fmt.Errorf("%s.%s is below 0", number.group, number.name), number.group, number.name)
 		}
 	}
-	for name := range p.Headers {
-		if p.Auth.Header != nil && strings.EqualFold(name, *p.Auth.Header) || strings.EqualFold(name, "Authorization") || strings.EqualFold(name, "X-Api-Key") || strings.EqualFold(name, "Api-Key") {
-			return fmt.Errorf("the header %s is for the key; want it as key, with auth.header", name)
+	return p.checkHeaders()
+}
+
+var schemeRule = regexp.MustCompile(`^[A-Za-z0-9._~+/-]*$`)
+
+// checkHeaders finds headers that cannot be sent, and what may be a key, in headers or
+// behind the path.
+func (p *Provider) checkHeaders() error {
+	own := p.Auth.Header
+	if own != nil && !headerRule.MatchString(*own) {
+		return at(fmt.Errorf("auth.header: %.40q is no name of a header", *own), "auth", "header")
+	}
+	if s := p.Auth.Scheme; s != nil && !schemeRule.MatchString(*s) {
+		return at(errors.New("auth.scheme: want one word, such as Bearer"), "auth", "scheme")
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Headers)) {
+		switch {
+		case own != nil && strings.EqualFold(name, *own) || secretNames.MatchString(name):
+			return at(fmt.Errorf("the header %s is for the key; want it as key, with auth.header", name), "headers", name)
+		case !headerRule.MatchString(name) || connectionHeader(name):
+			return at(fmt.Errorf("headers: %.40q cannot be set", name), "headers", name)
+		case strings.ContainsFunc(p.Headers[name], unicode.IsControl):
+			return at(fmt.Errorf("headers: %s has a value that a header cannot have", name), "headers", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Query)) {
+		if keyParams.MatchString(name) {
+			return at(fmt.Errorf("query: %s is for a key, which never stands in this file; want it as key, with auth.header", name), "query", name)
 		}
 	}
 	return nil
 }
+
+// keyParams are names behind a path under which keys are known to be sent.
+var keyParams = regexp.MustCompile(`(?i)^(key|api[-_]?key|token|(access|auth)[-_]?token)$`)
 
 // Find looks the key up where it is, in the environment or in a secret store, either of
 // which may be nil. Its error says what to do, and has nothing of the key.

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/agentcell/agentcell/host/config"
 )
@@ -51,7 +53,7 @@ func TestParse(t *testing.T) {
 	want := config.File{
 		DefaultModel: "fast",
 		Models: []config.Model{
-			{Name: "fast", Provider: "cloud", Upstream: "m-1", Params: map[string]any{"temperature": 0.2, "stop": []any{"a", "b"}, "tier": "low"}},
+			{Name: "fast", Provider: "cloud", Upstream: "m-1", Params: map[string]config.JSON{"temperature": "0.2", "stop": `["a","b"]`, "tier": `"low"`}},
 			{Name: "cloud/*", Provider: "cloud", Upstream: "*"},
 		},
 	}
@@ -65,10 +67,11 @@ func TestParse(t *testing.T) {
 	p.Breaker.Failures, p.Breaker.Pause = 3, seconds(6)
 	p.Limits.AnswerBytes, p.Limits.Concurrent = 1024, 8
 	want.Providers = map[string]config.Provider{"cloud": p}
-	if diff := cmp.Diff(want, got); diff != "" {
+	read := cmpopts.IgnoreUnexported(config.File{})
+	if diff := cmp.Diff(want, got, read); diff != "" {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
-	if empty, err := config.Parse(nil); err != nil || !cmp.Equal(empty, config.File{}) {
+	if empty, err := config.Parse(nil); err != nil || !cmp.Equal(empty, config.File{}, read) {
 		t.Errorf("an empty file: %+v, %v", empty, err)
 	}
 }
@@ -82,30 +85,133 @@ func TestParse_Refuses(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"modles: []", "line 1: there is no setting modles"},
 		{provider + "    kye: env:X", "line 4: there is no setting kye"},
-		{provider + "    key: sk-canary-0123", "line 4: key: want where the key is, env:NAME or secret:NAME; the key itself never stands in this file"},
-		{provider + "    key: {canary: x}", "line 4: key: want where the key is"},
-		{provider + "    key: env:sk canary", "line 4: key: want where the key is"},
+		{provider + "    key: sk-canary-0123", "line 4: providers.p.key: want where the key is, env:NAME or secret:NAME; the key itself never stands in this file"},
+		{provider + "    key: {canary: x}", "line 4: providers.p.key: want where the key is"},
+		{provider + "    key: env:sk canary", "line 4: providers.p.key: want where the key is"},
 		{provider + "    headers: {authorization: Bearer sk-canary}", `provider "p": the header authorization is for the key`},
 		{provider + "    headers: {Token: sk-canary}\n    auth: {header: token}", `provider "p": the header Token is for the key`},
-		{provider + "    timeouts: {idle: -1s}", `line 4: "-1s": want a time above 0, such as 30s`},
-		{provider + "    timeouts: {idle: 5}", `line 4: "5": want a time above 0, such as 30s`},
-		{provider + "    retry: {attempts: -1}", `provider "p": a number is below 0`},
-		{"providers: {p: {api: soap}}", `provider "p": api is "soap"; want openai or anthropic`},
-		{"models: [{provider: p}]", "models has no name at 0"},
-		{"models: [{name: m, provider: p}]", `model "m": there is no provider "p"`},
+		{provider + "    headers: {X-Goog-Api-Key: sk-canary}", `line 4: provider "p": the header X-Goog-Api-Key is for the key`},
+		{provider + "    headers: {Host: x}", `line 4: provider "p": headers: "Host" cannot be set`},
+		{provider + "    headers: {a b: x}", `line 4: provider "p": headers: "a b" cannot be set`},
+		{provider + "    headers:\n      X-A: b\n      X-B: \"canary\\nX-C: d\"", `line 6: provider "p": headers: X-B has a value that a header cannot have`},
+		{provider + "    query: {api-version: 1, api_key: sk-canary}", `line 4: provider "p": query: api_key is for a key`},
+		{provider + "    auth: {header: 'a b'}", `line 4: provider "p": auth.header: "a b" is no name of a header`},
+		{provider + "    auth: {scheme: Bearer sk-canary}", `line 4: provider "p": auth.scheme: want one word`},
+		{provider + "    timeouts: {idle: -1s}", "line 4: providers.p.timeouts.idle: want a time above 0 and of at most 292 years, such as 30s"},
+		{provider + "    timeouts: {idle: 5}", "line 4: providers.p.timeouts.idle: want a time above 0"},
+		{provider + "    timeouts: {idle: 9999999h}", "line 4: providers.p.timeouts.idle: want a time above 0 and of at most 292 years"},
+		{provider + "    retry: {attempts: -1}", `line 4: provider "p": retry.attempts is below 0`},
+		{"providers: {p: {api: soap}}", `line 1: provider "p": api is "soap"; want openai or anthropic`},
+		{"models: [{provider: p}]", "line 1: a model has no name"},
+		{"models: [{name: m, provider: p}]", `line 1: model "m": there is no provider "p"`},
 		{provider + "models: [{name: m, provider: p}, {name: m, provider: p}]", `model "m" stands twice`},
 		{provider + "models: [{name: 'a*b*', provider: p}]", `model "a*b*": want one * at most`},
 		{provider + "models: [{name: m, provider: p, upstream: '*'}]", `model "m": upstream has a *, and its name has none`},
-		{"a: b: c", "mapping values are not allowed"},
+		{"a: b: c", "line 1: mapping values are not allowed"},
+		{"a:\n  b: c: d", "line 2: mapping values are not allowed"},
+		{"x: *canary\n", "unknown anchor"},
 		{"default_model: a\n---\ndefault_model: b", "want one document"},
+		// Values of another kind, of which nothing is repeated.
+		{"sk-canary", "line 1: want settings, as in {NAME: VALUE}"},
+		{"[sk-canary]", "line 1: want settings"},
+		{"providers: sk-canary", "line 1: providers: want settings"},
+		{"providers: {p: sk-canary}", "line 1: providers.p: want settings"},
+		{"providers: {[sk-canary]: {api: openai}}", "line 1: providers: want a name before each colon"},
+		{"models: {sk-canary: x}", "line 1: models: want a list, as in [ONE, ANOTHER]"},
+		{"models:\n- sk-canary", "line 2: models: want settings"},
+		{"default_model: [sk-canary]", "line 1: default_model: want a text"},
+		{provider + "    auth: Bearer sk-canary", "line 4: providers.p.auth: want settings"},
+		{provider + "    timeouts: 5s", "line 4: providers.p.timeouts: want settings"},
+		{provider + "    timeouts: {idle: [1s]}", "line 4: providers.p.timeouts.idle: want a time"},
+		{provider + "    stream: perhaps", "line 4: providers.p.stream: want true or false"},
+		{provider + "    base_url: {sk-canary: x}", "line 4: providers.p.base_url: want a text"},
+		{provider + "    headers: {X: [sk-canary]}", "line 4: providers.p.headers.X: want a text"},
+		{provider + "    retry:\n      attempts: many\n      delay: later", "line 5: providers.p.retry.attempts: want a whole number; line 6: providers.p.retry.delay: want a time"},
+		{provider + "    retry: {attempts: 1.5}", "line 4: providers.p.retry.attempts: want a whole number"},
+		{provider + "    retry: {attempts: 99999999999999999999}", "line 4: providers.p.retry.attempts: the number is too large"},
+		{provider + "    stream: true\n    stream: false", "line 5: providers.p.stream stands at line 4 already"},
+		{provider + "models: [{name: m, provider: p, price: 5}]", "line 4: models.price: want settings"},
+		{provider + "models: [{name: m, provider: p, params: {x: .nan}}]", "line 4: models.params.x: want a number that JSON has"},
+		{provider + "models: [{name: m, provider: p, params: {x: {a: 1, a: 2}}}]", `line 4: models.params.x: "a" stands twice`},
+		{"providers:\n  p: &p {api: openai, stream: 1}\n  q: {<<: *p}\n  r: {<<: [*p]}", "line 2: providers.p.stream: want true or false; line 2: providers.q.stream: want true or false; line 2: providers.r.stream"},
+		{"providers: {p: &x {api: openai, headers: *x}}", "anchor 'x' value contains itself"},
+		{provider + "models: [{name: m, provider: p, params: {x: &x [*x]}}]", "line 4: models.params.x: want a value of at most"},
 	} {
 		_, err := config.Parse([]byte(tt.text))
 		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v; want %q", tt.text, err, tt.want)
 		}
-		if err != nil && strings.Contains(err.Error(), "canary") {
+		if err != nil && strings.Contains(err.Error(), "sk-canary") {
 			t.Errorf("%q: the error has the key: %v", tt.text, err)
 		}
+		if err != nil && (strings.Contains(err.Error(), "config.") || strings.Contains(err.Error(), "!!")) {
+			t.Errorf("%q: that is not for people: %v", tt.text, err)
+		}
+	}
+}
+
+// What a file brings into a mapping from another place stands there as well.
+func TestParse_Merge(t *testing.T) {
+	f, err := config.Parse([]byte("providers:\n  p: &p {api: openai, base_url: 'http://a'}\n  q: {<<: *p, base_url: 'http://b'}"))
+	if err != nil || f.Providers["q"].API != "openai" || f.Providers["q"].BaseURL != "http://b" {
+		t.Errorf("%+v, %v", f.Providers, err)
+	}
+}
+
+// I2: a parameter is the JSON that it stands for, and a number as it was written.
+func TestJSON(t *testing.T) {
+	for text, want := range map[string]config.JSON{
+		"0.20":                           "0.20",
+		"123456789012345678901234567890": "123456789012345678901234567890",
+		"1e400":                          "1e400",
+		"0x10":                           "16",
+		"1_000":                          "1000",
+		".5":                             "0.5",
+		"+5":                             "5",
+		"yes":                            `"yes"`,
+		"true":                           "true",
+		"2026-01-02":                     `"2026-01-02"`,
+		"'7'":                            `"7"`,
+		"<a & b>":                        `"<a & b>"`,
+		"[a, 1, {b: [null, ~]}]":         `["a",1,{"b":[null,null]}]`,
+		"{1: 2}":                         `{"1":2}`,
+		"&x {a: 1}":                      `{"a":1}`,
+	} {
+		f, err := config.Parse([]byte("providers: {p: {api: openai}}\nmodels: [{name: m, provider: p, params: {x: " + text + "}}]"))
+		if err != nil || f.Models[0].Params["x"] != want {
+			t.Errorf("%s: %+v, %v; want %s", text, f.Models, err, want)
+		}
+	}
+	laughs := "x: " + strings.Repeat("[", 200) + strings.Repeat("]", 200)
+	if _, err := config.Parse([]byte("providers: {p: {api: openai}}\nmodels: [{name: m, provider: p, params: {" + laughs + "}}]")); !errors.Is(err, config.ErrConfig) {
+		t.Errorf("lists in lists: %v", err)
+	}
+}
+
+// What others find wrong with a file has its place, too.
+func TestWrong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(path, []byte("providers:\n  p: &p\n    api: openai\n  q: *p\nmodels:\n  - name: m\n    provider: p\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := config.Load("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, place := range map[string][]string{
+		"bad configuration: oh":         nil,
+		"bad configuration: line 3: oh": {"providers", "p", "api"},
+		"bad configuration: line 2: oh": {"providers", "p", "base_url"},
+		"bad configuration: line 7: oh": {"models", "0", "provider"},
+		"bad configuration: line 5: oh": {"models", "1"},
+	} {
+		err := f.Wrong(errors.New("oh"), place...)
+		if want = fmt.Sprintf("%q: %s", path, want); !errors.Is(err, config.ErrConfig) || err.Error() != want {
+			t.Errorf("%v: %v, want %s", place, err, want)
+		}
+	}
+	if err := new(config.File).Wrong(errors.New("oh"), "providers"); err.Error() != "bad configuration: oh" {
+		t.Error(err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/textproto"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -56,21 +57,21 @@ func (f *Fetch) check() error {
 	}
 	for i := range f.Rules {
 		if err := f.Rules[i].check(); err != nil {
-			return fmt.Errorf("rules, at %d: %w", i, err)
+			return at(fmt.Errorf("rules, at %d: %w", i, err), "rules", strconv.Itoa(i))
 		}
 	}
 	for _, name := range f.Headers {
 		if !headerRule.MatchString(name) || ReservedHeader(name) {
-			return fmt.Errorf("headers: a model may not set %.40q", name)
+			return at(fmt.Errorf("headers: a model may not set %.40q", name), "headers")
 		}
 	}
 	for _, n := range []int{f.Limits.BodyBytes, f.Limits.RequestBytes} {
 		if n < 0 || n > MaxFetchBody {
-			return fmt.Errorf("limits: want at most %d bytes", MaxFetchBody)
+			return at(fmt.Errorf("limits: want at most %d bytes", MaxFetchBody), "limits")
 		}
 	}
 	if r := f.Limits.Redirects; r != nil && (*r < 0 || *r > 20) {
-		return errors.New("limits: want 0 to 20 redirects")
+		return at(errors.New("limits: want 0 to 20 redirects"), "limits", "redirects")
 	}
 	return nil
 }

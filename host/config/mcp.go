@@ -62,7 +62,7 @@ var valueRule = regexp.MustCompile(`^([A-Za-z]+ )?((?:env|secret):[A-Za-z_][A-Za
 // UnmarshalYAML implements yaml.Unmarshaler.
 func (v *Value) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.ScalarNode {
-		return fmt.Errorf("line %d: want a text, or where it is: env:NAME or secret:NAME", n.Line)
+		return wrong(n, "want a text, or where it is: env:NAME or secret:NAME")
 	}
 	*v = Value{Text: n.Value}
 	switch parts := valueRule.FindStringSubmatch(n.Value); {
@@ -70,7 +70,7 @@ func (v *Value) UnmarshalYAML(n *yaml.Node) error {
 		*v = Value{Text: parts[1], Key: Key(parts[2])}
 	case strings.HasPrefix(n.Value, FromEnv) || strings.HasPrefix(n.Value, FromSecret):
 		// It would be sent as it stands.
-		return fmt.Errorf("line %d: want env:NAME or secret:NAME, with a NAME of letters, digits, _, . and -", n.Line)
+		return wrong(n, "want env:NAME or secret:NAME, with a NAME of letters, digits, _, . and -")
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (g *Globs) UnmarshalYAML(n *yaml.Node) error {
 	}
 	var list []string
 	if n.Decode(&list) != nil {
-		return fmt.Errorf("line %d: want true, false, or a list of patterns such as [write_*]", n.Line)
+		return wrong(n, "want true, false, or a list of patterns such as [write_*]")
 	}
 	*g = list
 	return nil
@@ -121,14 +121,14 @@ func (c *OnCrash) UnmarshalYAML(n *yaml.Node) error {
 			case "ask":
 				to = &c.Ask
 			default:
-				return fmt.Errorf("line %d: there is no setting %s", key.Line, key.Value)
+				return wrong(key, "there is no setting %s", key.Value)
 			}
 			if err := n.Content[i+1].Decode(to); err != nil {
 				return err
 			}
 		}
 	default:
-		return fmt.Errorf("line %d: on_crash: want unknown, ask, retry, or {retry: [PATTERN], ask: [PATTERN]}", n.Line)
+		return wrong(n, "want unknown, ask, retry, or {retry: [PATTERN], ask: [PATTERN]}")
 	}
 	return nil
 }

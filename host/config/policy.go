@@ -131,7 +131,7 @@ func dangling(path string) bool {
 // ParsePolicy reads the text of a policy. Its error wraps ErrConfig.
 func ParsePolicy(text []byte) (Policy, error) {
 	var p Policy
-	if err := decode(text, &p); err != nil {
+	if _, err := decode(text, &p); err != nil {
 		return Policy{}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if err := p.check(); err != nil {

@@ -17,6 +17,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agentcell/agentcell/host"
@@ -184,7 +186,25 @@ func settle(dir string, o Options) (settled, error) {
 		o.ModelLog = o.Log
 	}
 	routes, err := route.New(file, route.Options{Getenv: o.Getenv, Secret: o.Secret, Log: o.ModelLog})
+	if err == nil {
+		err = checkNames(file, routes, o.Models)
+	}
 	return settled{o, file, routes, findPolicy(dir, o, file)}, err
+}
+
+// checkNames refuses names of models that would not be what a configuration says: a
+// default that is nobody's, and a line for what is built in.
+func checkNames(file config.File, routes *route.Table, others map[string]model.Provider) error {
+	if i := slices.Index(routes.Names(), EchoModel); i >= 0 {
+		return file.Wrong(fmt.Errorf("model %q is built in; want another name", EchoModel), "models", strconv.Itoa(i), "name")
+	}
+	name := file.DefaultModel
+	_, routed := routes.Find(name)
+	if name == "" || name == EchoModel || others[name] != nil || routed {
+		return nil
+	}
+	names := slices.Concat([]string{EchoModel}, slices.Sorted(maps.Keys(others)), routes.Names())
+	return file.Wrong(fmt.Errorf("default_model: there is no model %q; those there are: %s", name, strings.Join(names, ", ")), "default_model")
 }
 
 func over(store *journal.Journal, s settled) (*Host, error) {

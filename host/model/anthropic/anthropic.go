@@ -44,6 +44,16 @@ type Options struct {
 	NoReasoning bool
 }
 
+// Check reports a parameter of o that no call may have.
+func (o Options) Check() error {
+	return remote.Object{}.Params(nil, o.Params, taken()...)
+}
+
+// taken are the parameters that follow from a call.
+func taken() []string {
+	return []string{"model", "messages", "system", "stream", "tools", "tool_choice"}
+}
+
 // Provider completes through an endpoint.
 type Provider struct {
 	client   *remote.Client

@@ -14,7 +14,7 @@ import (
 func (p protocol) Encode(req model.Request) ([]byte, error) {
 	call := req.Call
 	body := remote.Object{"max_tokens": json.RawMessage(MaxTokens)}
-	if err := body.Params(call.Params, p.Params, "model", "messages", "system", "stream", "tools", "tool_choice"); err != nil {
+	if err := body.Params(call.Params, p.Params, taken()...); err != nil {
 		return nil, err
 	}
 	body.AtMost(req.MaxOutputTokens, "max_tokens")

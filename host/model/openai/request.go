@@ -15,8 +15,7 @@ import (
 func (p protocol) Encode(req model.Request) ([]byte, error) {
 	call := req.Call
 	body := remote.Object{}
-	err := body.Params(call.Params, p.Params, "model", "messages", "stream", "stream_options", "tools", "tool_choice", "n")
-	if err != nil {
+	if err := body.Params(call.Params, p.Params, taken()...); err != nil {
 		return nil, err
 	}
 	body.AtMost(req.MaxOutputTokens, cmp.Or(p.OutputParam, "max_tokens"), "max_tokens", "max_completion_tokens")

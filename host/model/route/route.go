@@ -6,7 +6,7 @@
 package route
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,13 +51,13 @@ func New(f config.File, o Options) (*Table, error) {
 	for name, p := range f.Providers {
 		c, err := remote.New(endpoint(name, p, o))
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", config.ErrConfig, err)
+			return nil, f.Wrong(err, "providers", name, "base_url")
 		}
 		t.clients[name] = c
 	}
-	for _, m := range f.Models {
-		if _, err := params(m); err != nil {
-			return nil, fmt.Errorf("%w: %w", config.ErrConfig, err)
+	for i, m := range f.Models {
+		if err := checkParams(f.Providers[m.Provider].API, params(m)); err != nil {
+			return nil, f.Wrong(fmt.Errorf("model %q: %w", m.Name, err), "models", strconv.Itoa(i), "params")
 		}
 	}
 	return t, nil
@@ -133,10 +134,7 @@ func (t *Table) Route(name string) model.Provider {
 		return nil
 	}
 	m, p := r.line, t.file.Providers[r.line.Provider]
-	standard, err := params(m)
-	if err != nil {
-		return nil // New has refused it
-	}
+	standard := params(m)
 	noStream, noReasoning := isFalse(p.Stream), isFalse(p.SendReasoning)
 	if p.API == anthropic.API {
 		return anthropic.New(t.clients[m.Provider], anthropic.Options{
@@ -164,22 +162,22 @@ func (t *Table) Price(name string) (input, output int64, ok bool) {
 
 func isFalse(b *bool) bool { return b != nil && !*b }
 
-// params are the standard parameters of a model, each as the text that a call
-// would have.
-func params(m config.Model) (map[string]string, error) {
+// params are the standard parameters of a model, each as the text that a call would
+// have.
+func params(m config.Model) map[string]string {
 	out := make(map[string]string, len(m.Params))
 	for name, value := range m.Params {
-		if s, ok := value.(string); ok && !json.Valid([]byte(s)) {
-			out[name] = s
-			continue
-		}
-		b, err := json.Marshal(value)
-		if err != nil {
-			return nil, fmt.Errorf("model %q: the parameter %q has no form in JSON", m.Name, name)
-		}
-		out[name] = string(b)
+		out[name] = cmp.Or(string(value), "null")
 	}
-	return out, nil
+	return out
+}
+
+// checkParams reports a parameter that would be refused in each call.
+func checkParams(api string, standard map[string]string) error {
+	if api == anthropic.API {
+		return anthropic.Options{Params: standard}.Check()
+	}
+	return openai.Options{Params: standard}.Check()
 }
 
 // Names implements model.Router.

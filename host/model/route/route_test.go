@@ -2,6 +2,7 @@ package route_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -169,12 +170,15 @@ func TestNew_Refuses(t *testing.T) {
 	if _, err := route.New(f, route.Options{}); !errors.Is(err, config.ErrConfig) {
 		t.Errorf("a bad URL: %v", err)
 	}
-	f = config.File{
-		Providers: map[string]config.Provider{"p": {API: "openai"}},
-		Models:    []config.Model{{Name: "m", Provider: "p", Params: map[string]any{"x": func() {}}}},
-	}
-	if _, err := route.New(f, route.Options{}); !errors.Is(err, config.ErrConfig) {
-		t.Errorf("a bad parameter: %v", err)
+	for api, param := range map[string]string{"openai": "n", "anthropic": "system"} {
+		f, err := config.Parse([]byte("providers: {p: {api: " + api + "}}\nmodels:\n- name: m\n  provider: p\n  params: {" + param + ": 1}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf(`bad configuration: line 5: model "m": the parameter %q is not free: it follows from the call`, param)
+		if _, err := route.New(f, route.Options{}); !errors.Is(err, config.ErrConfig) || err.Error() != want {
+			t.Errorf("%s: %v, want %s", api, err, want)
+		}
 	}
 }
 
