@@ -9,8 +9,11 @@ AGENTCTL := bin/agentctl
 # second to compile, and twelve under the race detector.
 export AGENTCELL_TEST_CACHE ?= $(CURDIR)/bin/test-cache
 
-# Every directory of harnesses/ with a main.go is a harness.
-HARNESSES := $(patsubst harnesses/%/main.go,harnesses/bundle/%.wasm,$(wildcard harnesses/*/main.go))
+# Every directory of harnesses/ with a main.go is a harness. The big ones are packed; of
+# the others unpacking takes longer than anybody wants to wait for a command.
+NAMES     := $(patsubst harnesses/%/main.go,%,$(wildcard harnesses/*/main.go))
+PACKED    := repl
+HARNESSES := $(patsubst %,harnesses/bundle/%.wasm,$(filter-out $(PACKED),$(NAMES))) $(patsubst %,harnesses/bundle/%.wasm.gz,$(PACKED))
 SDK       := $(filter-out %_test.go,$(wildcard sdk/*.go sdk/abi/*.go)) go.mod
 
 # Packages with goroutines. The engine and what is built on it compile big
@@ -36,9 +39,15 @@ all: agentctl ## build bin/agentctl, with the harnesses bundled
 
 harnesses: $(HARNESSES) ## build the harnesses to WebAssembly
 
+BUILD := GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -buildvcs=false -ldflags='-s -w'
+
 .SECONDEXPANSION:
 harnesses/bundle/%.wasm: $$(wildcard harnesses/$$*/*.go) $(SDK)
-	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -buildvcs=false -ldflags='-s -w' -o $@ ./harnesses/$*
+	$(BUILD) -o $@ ./harnesses/$*
+
+harnesses/bundle/%.wasm.gz: $$(wildcard harnesses/$$*/*.go) $(SDK)
+	$(BUILD) -o bin/$*.wasm ./harnesses/$*
+	go run ./harnesses/internal/pack bin/$*.wasm $@
 
 # go build knows best what is out of date, so it always runs.
 agentctl: harnesses
@@ -51,8 +60,8 @@ demo: agentctl ## build everything and run the main job in a scratch directory
 # what shows that a turn can be interrupted are tested once more with memories that are
 # copied, as on Windows; with AGENTCELL_TEST_MEMORY=file they are as on a Mac.
 test: agentctl ## run all tests, then those of packages with goroutines under the race detector
-	@for module in $(HARNESSES); do \
-		AGENTCELL_CACHE=$(AGENTCELL_TEST_CACHE) $(AGENTCTL) --data bin/test-data --quiet harness inspect $$module >/dev/null || exit 1; \
+	@for name in $(NAMES); do \
+		AGENTCELL_CACHE=$(AGENTCELL_TEST_CACHE) $(AGENTCTL) --data bin/test-data --quiet harness inspect $$name >/dev/null || exit 1; \
 	done
 	go test ./...
 	AGENTCELL_TEST_MEMORY=copy go test ./wasm ./runtimes/wasm
@@ -84,7 +93,7 @@ soak: harnesses ## run the long tests: 10 minutes (SOAK=10m) of random sessions 
 	AGENTCELL_SOAK=$(SOAK) go test -count=1 -timeout=0 -skip='^TestSoak$$' ./journal/... ./wasm/... ./host/...
 
 clean: ## remove what was built
-	rm -rf bin harnesses/bundle/*.wasm
+	rm -rf bin harnesses/bundle/*.wasm harnesses/bundle/*.wasm.gz
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

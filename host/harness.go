@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/agentcell/agentcell/journal"
-	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -47,24 +46,24 @@ func (h *Host) pushHarness(ctx context.Context, harness Harness) (PushedHarness,
 	if err := checkName("name", harness.Name); err != nil {
 		return PushedHarness{}, err
 	}
-	digest := abi.DigestOf(harness.Code)
-	_, err := h.module(ctx, runtimes.Module{
-		Digest: digest, Name: harness.Name,
-		Code: func() ([]byte, error) { return harness.Code, nil },
-	}, "")
+	m := harness.Module()
+	if _, err := h.module(ctx, m, ""); err != nil {
+		return PushedHarness{}, err
+	}
+	if err := h.storeModule(ctx, m); err != nil {
+		return PushedHarness{}, err
+	}
+	code, err := m.Code()
 	if err != nil {
 		return PushedHarness{}, err
 	}
-	if err := h.storeModule(ctx, digest, harness.Code); err != nil {
-		return PushedHarness{}, err
-	}
-	note := harnessNote{Size: int64(len(harness.Code)), Pushed: abi.NewTime(h.cfg.Now())}
-	err = h.journal.SetRef(ctx, harnessRef, journal.Ref{Name: harness.Name, Digest: digest, Note: mustJSON(note)})
+	note := harnessNote{Size: int64(len(code)), Pushed: abi.NewTime(h.cfg.Now())}
+	err = h.journal.SetRef(ctx, harnessRef, journal.Ref{Name: harness.Name, Digest: m.Digest, Note: mustJSON(note)})
 	if err != nil {
 		return PushedHarness{}, err
 	}
-	h.log.Info("harness pushed", "harness", harness.Name, "module", digest.Short())
-	return PushedHarness{Name: harness.Name, Module: digest, Size: note.Size, Pushed: note.Pushed.Time}, nil
+	h.log.Info("harness pushed", "harness", harness.Name, "module", m.Digest.Short())
+	return PushedHarness{Name: harness.Name, Module: m.Digest, Size: note.Size, Pushed: note.Pushed.Time}, nil
 }
 
 // PushedHarness reads the harness that was pushed under a name. It wraps

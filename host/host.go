@@ -83,6 +83,21 @@ const FlushDelay = 20 * time.Millisecond
 type Harness struct {
 	Name string
 	Code []byte
+	// Where Code is nil, Read gives it, and Digest is the digest it has: for code
+	// that takes time to be had. It is read if neither the runtime nor the store has it.
+	Read   func() ([]byte, error)
+	Digest abi.Digest
+}
+
+// Module is the harness as runtimes and the store want it.
+func (h Harness) Module() runtimes.Module {
+	if h.Code == nil && h.Read != nil {
+		return runtimes.Module{Digest: h.Digest, Name: h.Name, Code: h.Read}
+	}
+	return runtimes.Module{
+		Digest: abi.DigestOf(h.Code), Name: h.Name,
+		Code: func() ([]byte, error) { return h.Code, nil },
+	}
 }
 
 // Config is what a Host is made of. Journal, Runtimes and Models are required.

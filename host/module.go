@@ -86,15 +86,26 @@ func (h *Host) place(ctx context.Context, m *module, code runtimes.Module, runti
 }
 
 // storeModule keeps the code of a module, unless it is there.
-func (h *Host) storeModule(ctx context.Context, digest abi.Digest, code []byte) error {
-	stored, err := h.journal.HasBlob(digest)
+func (h *Host) storeModule(ctx context.Context, m runtimes.Module) error {
+	stored, err := h.journal.HasBlob(m.Digest)
 	if err == nil && !stored {
-		_, err = h.journal.PutBlob(ctx, code)
+		err = h.putModule(ctx, m)
 	}
 	if err != nil {
 		return fmt.Errorf("store module: %w", err)
 	}
 	return nil
+}
+
+func (h *Host) putModule(ctx context.Context, m runtimes.Module) error {
+	code, err := m.Code()
+	if err != nil {
+		return err
+	}
+	if got, err := h.journal.PutBlob(ctx, code); err != nil || got == m.Digest {
+		return err
+	}
+	return fmt.Errorf("harness %q is not the module %s that it was said to be", m.Name, m.Digest.Short())
 }
 
 // missing says what a harness needs that a runtime does not have, naming both
@@ -342,15 +353,12 @@ type Inspection struct {
 // Inspect loads a harness, places it and tells what it is. Nothing is written. What
 // cannot be loaded or placed is refused as by Create.
 func (h *Host) Inspect(ctx context.Context, harness Harness) (Inspection, error) {
-	digest := abi.DigestOf(harness.Code)
-	m, err := h.module(ctx, runtimes.Module{
-		Digest: digest, Name: harness.Name,
-		Code: func() ([]byte, error) { return harness.Code, nil },
-	}, "")
+	code := harness.Module()
+	m, err := h.module(ctx, code, "")
 	if err != nil {
 		return Inspection{}, fmt.Errorf("inspect: %w", err)
 	}
-	out := Inspection{Description: m.desc, Digest: digest, Runtime: m.runtime.Capabilities().Runtime}
+	out := Inspection{Description: m.desc, Digest: code.Digest, Runtime: m.runtime.Capabilities().Runtime}
 	if m.golden != nil {
 		out.GoldenRoot = m.golden.Root()
 	}

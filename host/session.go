@@ -14,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/agentcell/agentcell/journal"
-	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -204,22 +203,19 @@ func (h *Host) create(ctx context.Context, req CreateRequest) (Session, error) {
 			return Session{}, err
 		}
 	}
-	digest := abi.DigestOf(req.Harness.Code)
-	mod, err := h.module(ctx, runtimes.Module{
-		Digest: digest, Name: req.Harness.Name,
-		Code: func() ([]byte, error) { return req.Harness.Code, nil },
-	}, "")
+	code := req.Harness.Module()
+	mod, err := h.module(ctx, code, "")
 	if err == nil {
 		err = h.checkMemory(mod, req.Limits)
 	}
 	if err != nil {
 		return Session{}, err
 	}
-	if err := h.storeModule(ctx, digest, req.Harness.Code); err != nil {
+	if err := h.storeModule(ctx, code); err != nil {
 		return Session{}, err
 	}
 	m := meta{
-		pin: pin{Harness: req.Harness.Name, Module: digest}, Runtime: mod.runtime.Capabilities().Runtime,
+		pin: pin{Harness: req.Harness.Name, Module: code.Digest}, Runtime: mod.runtime.Capabilities().Runtime,
 		HoldsMemory: mod.desc.Harness.HoldsMemory(), Model: req.Model, Config: req.Config, Labels: req.Labels, Grants: req.Grants, Limits: req.Limits,
 		Deadline: req.Deadline, CallTimeout: req.CallTimeout, Retention: req.Retention,
 	}

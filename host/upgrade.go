@@ -130,22 +130,19 @@ type upgrading struct {
 
 // prepareUpgrade loads the new module, and begins the record.
 func (h *Host) prepareUpgrade(ctx context.Context, o *outsider, req UpgradeRequest) (*upgrading, error) {
-	r, digest := o.r, abi.DigestOf(req.Harness.Code)
+	r, code := o.r, req.Harness.Module()
 	u := &upgrading{
 		outsider: o,
 		Upgrade: Upgrade{
 			OldHarness: r.meta.Harness, Harness: r.meta.Harness,
-			OldModule: r.meta.Module, Module: digest, OldRoot: r.sum.Root, Root: r.sum.Root,
+			OldModule: r.meta.Module, Module: code.Digest, OldRoot: r.sum.Root, Root: r.sum.Root,
 		},
 	}
-	if digest == r.meta.Module {
+	if code.Digest == r.meta.Module {
 		return u, nil
 	}
 	var err error
-	u.to, err = h.module(ctx, runtimes.Module{
-		Digest: digest, Name: req.Harness.Name,
-		Code: func() ([]byte, error) { return req.Harness.Code, nil },
-	}, r.meta.Runtime)
+	u.to, err = h.module(ctx, code, r.meta.Runtime)
 	if err == nil {
 		err = h.checkMemory(u.to, r.meta.Limits)
 	}
@@ -166,7 +163,7 @@ func (h *Host) prepareUpgrade(ctx context.Context, o *outsider, req UpgradeReque
 		Lifecycle: &abi.Lifecycle{Kind: abi.LifecycleUpgrade},
 		Cell: &abi.Cell{
 			OldModule: u.OldModule, BaseRoot: u.OldRoot, Since: r.since(),
-			Harness: u.Harness, Module: digest, ABI: u.to.desc.ABI, Rewriter: u.to.desc.Rewriter,
+			Harness: u.Harness, Module: code.Digest, ABI: u.to.desc.ABI, Rewriter: u.to.desc.Rewriter,
 			Turn: abi.Int64(r.sum.Turns), ModelCalls: abi.Int64(r.sum.ModelCalls),
 		},
 	}
@@ -243,7 +240,7 @@ func (u *upgrading) rehearse(ctx context.Context) error {
 // commit makes it so.
 func (u *upgrading) commit(ctx context.Context, harness Harness) error {
 	h, cell := u.x.host, u.event.Cell
-	if err := h.storeModule(ctx, u.Module, harness.Code); err != nil {
+	if err := h.storeModule(ctx, harness.Module()); err != nil {
 		return err
 	}
 	if err := u.x.fault("upgrading"); err != nil {

@@ -119,11 +119,11 @@ func BenchmarkIdle(b *testing.B) {
 	}
 	program := info.Size()
 	for _, name := range harnesses.Names() {
-		module, err := harnesses.Module(name)
+		found, err := harnesses.Find(name)
 		if err != nil {
 			b.Fatal(err)
 		}
-		program -= int64(len(module))
+		program -= found.Held
 	}
 	b.ReportMetric(resident/1e6, "RSS-MB")
 	b.ReportMetric(used/float64(b.N), "CPU-ms/s")

@@ -132,7 +132,7 @@ func (a *app) loadHarness(ctx context.Context, ref string) (host.Harness, error)
 
 // completeHarness finds the harness of which loadHarness knew the name alone.
 func completeHarness(ctx context.Context, h *edge.Host, harness *host.Harness) error {
-	if harness.Code != nil {
+	if harness.Code != nil || harness.Read != nil {
 		return nil
 	}
 	found, err := h.Harness(ctx, harness.Name)

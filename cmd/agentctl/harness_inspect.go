@@ -65,7 +65,7 @@ func runHarnessInspect(ctx context.Context, a *app, opts harnessInspectOptions) 
 	if err != nil {
 		return err
 	}
-	if harness.Code == nil {
+	if harness.Code == nil && harness.Read == nil {
 		err := a.with(ctx, "", func(h *edge.Host) error { return completeHarness(ctx, h, &harness) })
 		if err != nil {
 			return err

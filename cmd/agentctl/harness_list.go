@@ -42,11 +42,11 @@ func newPushedJSON(p host.PushedHarness) harnessJSON {
 func runHarnessList(ctx context.Context, a *app) error {
 	var all []harnessJSON
 	for _, name := range harnesses.Names() {
-		code, err := harnesses.Module(name)
+		found, err := harnesses.Find(name)
 		if err != nil {
 			return err
 		}
-		all = append(all, harnessJSON{Harness: name, From: "bundled", Size: int64(len(code)), Module: abi.DigestOf(code)})
+		all = append(all, harnessJSON{Harness: name, From: "bundled", Size: found.Size, Module: found.Digest})
 	}
 	pushed, err := a.pushedHarnesses(ctx)
 	for _, p := range pushed {

@@ -16,12 +16,12 @@ import (
 // intrinsics are functions of the interpreter, taken before any code can put others
 // into their places.
 type intrinsics struct {
-	descriptor, ownKeys, stringify, error goja.Callable
-	errorClass                            *goja.Object
-	collections                           []collection
-	getTime, source                       goja.Callable
-	typedName, typedLength                goja.Callable
-	flags                                 []flag
+	descriptor, ownKeys, stringify goja.Callable
+	errorClass                     *goja.Object
+	collections                    []collection
+	getTime, source                goja.Callable
+	typedName, typedLength         goja.Callable
+	flags                          []flag
 }
 
 // collection is what there is to do with a Map or a Set.

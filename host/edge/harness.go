@@ -13,11 +13,11 @@ import (
 
 // Bundled is the harness of that name that this program was built with.
 func Bundled(name string) (host.Harness, error) {
-	code, err := harnesses.Module(name)
+	found, err := harnesses.Find(name)
 	if err != nil {
 		return host.Harness{}, err
 	}
-	return host.Harness{Name: name, Code: code}, nil
+	return host.Harness{Name: name, Digest: found.Digest, Read: found.Module}, nil
 }
 
 // Harness finds a harness by its name: a bundled one, or else one that was

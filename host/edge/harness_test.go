@@ -1,7 +1,6 @@
 package edge_test
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -22,11 +21,15 @@ func TestHarnessByName(t *testing.T) {
 		}
 	}()
 	echo, counter := bundled(t, "echo"), bundled(t, "counter")
+	code, err := counter.Module().Code()
+	if err != nil {
+		t.Fatal(err)
+	}
 	find := func(name string, want host.Harness) {
 		t.Helper()
 		got, err := h.Harness(t.Context(), name)
-		if err != nil || got.Name != name || !bytes.Equal(got.Code, want.Code) {
-			t.Errorf("%q: got %q of %d bytes, %v", name, got.Name, len(got.Code), err)
+		if err != nil || got.Name != name || got.Module().Digest != want.Module().Digest {
+			t.Errorf("%q: got %q, %v", name, got.Name, err)
 		}
 	}
 	missing := func(hint string) {
@@ -39,17 +42,17 @@ func TestHarnessByName(t *testing.T) {
 	find("echo", echo)
 	missing("or pass --harness FILE.wasm")
 	for _, name := range []string{"mine", "yours"} {
-		if _, err := h.PushHarness(t.Context(), host.Harness{Name: name, Code: counter.Code}); err != nil {
+		if _, err := h.PushHarness(t.Context(), host.Harness{Name: name, Code: code}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	find("mine", counter)
 	missing("; pushed were mine, yours")
-	if _, err := h.PushHarness(t.Context(), host.Harness{Name: "echo", Code: counter.Code}); !errors.Is(err, host.ErrInvalid) {
+	if _, err := h.PushHarness(t.Context(), host.Harness{Name: "echo", Code: code}); !errors.Is(err, host.ErrInvalid) {
 		t.Errorf("got error %v, want ErrInvalid", err)
 	}
 	// A store from before the name was bundled: the bundled one wins.
-	if _, err := h.Host.PushHarness(t.Context(), host.Harness{Name: "echo", Code: counter.Code}); err != nil {
+	if _, err := h.Host.PushHarness(t.Context(), host.Harness{Name: "echo", Code: code}); err != nil {
 		t.Fatal(err)
 	}
 	find("echo", echo)
