@@ -235,6 +235,47 @@ var goals = []goal{
 		figure: metric{"host.Cancel/model", "ns/op"}, atMost: 50e6,
 	},
 	{
+		id: "I3", what: "synced commits that a call of a tool waits for",
+		goal: "1: its intent", elsewhere: "–",
+		figure: metric{"host/edge.Mediation/nothing", "commits/call"}, atMost: 1,
+	},
+	{
+		id: "I3", what: "what the host adds to a call of a tool that does nothing, recorded before and after",
+		goal: "≤ 1 synced commit of the same run + 0.3 ms", elsewhere: "–",
+		figure: metric{"host/edge.Mediation/nothing", "adds-µs"}, reference: metric{"journal.AppendOne/journal", "p50-µs"}, atMost: 1, slack: 300,
+		beside: metric{"host/edge.Mediation/nothing", "direct-µs"}, said: "the call without a host",
+	},
+	{
+		id: "I3", what: "to a call of a plug-in of 1.5 KB, in a sandbox of its own",
+		goal: "≤ 1 synced commit of the same run + 0.3 ms", elsewhere: "–",
+		figure: metric{"host/edge.Mediation/plugin=1.5KB", "adds-µs"}, reference: metric{"journal.AppendOne/journal", "p50-µs"}, atMost: 1, slack: 300,
+		beside: metric{"host/edge.Mediation/plugin=1.5KB", "direct-µs"}, said: "the call without a host",
+	},
+	{
+		id: "I3", what: "to one of 1.8 MB",
+		goal: "≤ 1 synced commit of the same run + 0.3 ms", elsewhere: "–",
+		figure: metric{"host/edge.Mediation/plugin=1.8MB", "adds-µs"}, reference: metric{"journal.AppendOne/journal", "p50-µs"}, atMost: 1, slack: 300,
+		beside: metric{"host/edge.Mediation/plugin=1.8MB", "direct-µs"}, said: "the call without a host",
+	},
+	{
+		id: "I3", what: "to a call of an MCP server over stdio",
+		goal: "≤ 1 synced commit of the same run + 0.3 ms", elsewhere: "–",
+		figure: metric{"host/edge.Mediation/mcp=stdio", "adds-µs"}, reference: metric{"journal.AppendOne/journal", "p50-µs"}, atMost: 1, slack: 300,
+		beside: metric{"host/edge.Mediation/mcp=stdio", "direct-µs"}, said: "the call without a host",
+	},
+	{
+		id: "I3", what: "to one over HTTP",
+		goal: "≤ 1 synced commit of the same run + 0.3 ms", elsewhere: "–",
+		figure: metric{"host/edge.Mediation/mcp=http", "adds-µs"}, reference: metric{"journal.AppendOne/journal", "p50-µs"}, atMost: 1, slack: 300,
+		beside: metric{"host/edge.Mediation/mcp=http", "direct-µs"}, said: "the call without a host",
+	},
+	{
+		id: "I3", what: "a turn with one call that a person decides on, at once",
+		goal: "≤ 4 synced commits of the same run + 1 ms", elsewhere: "–",
+		figure: metric{"host/edge.Gated/gated", "p50-µs"}, reference: metric{"journal.AppendOne/journal", "p50-µs"}, atMost: 4, slack: 1000,
+		beside: metric{"host/edge.Gated/ungated", "p50-µs"}, said: "when nobody is asked",
+	},
+	{
 		id: "F14", what: "a turn after 100,000 records, against one after 10",
 		goal: "flat: ≤ 1.25 ×", elsewhere: "agentsessions: 8.7 ms after 100 turns, 178 ms after 5,000",
 		figure: metric{"host/edge.History/records=100000", "ns/op"}, reference: metric{"host/edge.History/records=10", "ns/op"}, atMost: 1.25,
