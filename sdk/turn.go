@@ -120,7 +120,7 @@ func (t *Turn) ask(ctx context.Context, e endpoint, request, answer any) error {
 	var body []byte
 	if request != nil {
 		var err error
-		if body, err = json.Marshal(request); err != nil {
+		if body, err = abi.Marshal(request); err != nil {
 			return fmt.Errorf("%s: %w", e.op, err)
 		}
 	}
@@ -134,7 +134,7 @@ func (t *Turn) ask(ctx context.Context, e endpoint, request, answer any) error {
 	if answer == nil {
 		return nil
 	}
-	if err := json.Unmarshal(body, answer); err != nil {
+	if err := abi.Unmarshal(body, answer); err != nil {
 		return fmt.Errorf("%s: the host's answer: %w", e.op, err)
 	}
 	return nil

@@ -292,6 +292,9 @@ func decode(request []byte, into any) error {
 	if !utf8.Valid(request) {
 		return errors.New("the request is not UTF-8")
 	}
+	if abi.ReadPlain(request, into) {
+		return nil
+	}
 	d := json.NewDecoder(bytes.NewReader(request))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
