@@ -73,6 +73,7 @@ func (a *app) completions(root *cobra.Command) {
 		"agentctl tool call":       upTo(1, a.toolWords),
 		"agentctl tool rm":         upTo(1, a.toolWords),
 		"agentctl tool show":       upTo(1, a.toolWords),
+		"agentctl policy test":     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		"agentctl secret rm":       upTo(1, a.secretWords),
 		"agentctl secret set":      upTo(1, a.secretWords),
 		"agentctl signal":          cobra.NoFileCompletions,

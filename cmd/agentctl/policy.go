@@ -180,7 +180,7 @@ that decided and the digest of its policy, of which the first characters will do
 		Example: `  printf 'default: ask\n' > rules.yaml
   agentctl exec --policy rules.yaml --input hi
   agentctl policy show rules.yaml
-  agentctl policy show --digest f4cb`,
+  agentctl policy show --digest c5ac`,
 		Args: a.policyArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPolicyShow(cmd.Context(), a, opts) },
 	}

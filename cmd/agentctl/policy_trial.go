@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 
@@ -34,7 +33,6 @@ one of that session; with --session and no --tool it asks about every call that 
 has made, and prints what was decided then beside it. Nothing is recorded.`,
 		Example: `  printf 'rules: [{name: small, when: args.amount < 9, then: allow}]' > rules.yaml
   agentctl policy test rules.yaml --tool pay --args '{"amount":5}' --label team=ops
-  agentctl exec --name demo --harness tools --input 'call nothing'
   agentctl policy test rules.yaml --session demo`,
 		Args: a.policyArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPolicyTest(cmd.Context(), a, opts) },
@@ -95,7 +93,7 @@ func subjectOf(s host.Session, given turn.Subject) turn.Subject {
 
 // verdictJSON is what a policy says of a call.
 type verdictJSON struct {
-	Seq  abi.Seq      `json:"seq,omitempty"`
+	Seq  int64        `json:"seq,omitempty"`
 	Call abi.ToolCall `json:"call"`
 	// Verdict is empty for a call that is left to its tool.
 	Verdict   turn.Action   `json:"verdict"`
@@ -140,7 +138,7 @@ func (a *app) trials(record iter.Seq2[host.Record, error], h *edge.Host, p *poli
 	var (
 		found  []verdictJSON
 		latest = map[string]int{} // in found, by the call's id in its turn
-		grants map[string]abi.ToolGrant
+		grants = map[string]abi.ToolGrant{}
 		turns  = subject
 	)
 	for r, err := range record {
@@ -149,14 +147,19 @@ func (a *app) trials(record iter.Seq2[host.Record, error], h *edge.Host, p *poli
 		}
 		switch e := r.Event; {
 		case e.ExecutionStart != nil && e.Cell != nil:
-			turns.Model = cmp.Or(e.Cell.Model, subject.Model)
-			clear(latest)
-			if grants, err = grantsOf(h, e.Cell.Tools); err != nil {
+			granted, err := h.Granted(e)
+			if err != nil {
 				return err
 			}
+			clear(latest)
+			clear(grants)
+			for _, g := range granted {
+				grants[g.Name] = g
+			}
+			turns.Model = cmp.Or(e.Cell.Model, subject.Model)
 		case e.Tool != nil:
 			v := newVerdictJSON(p, *e.Tool, p.For(turns)(*e.Tool, grants[e.Tool.Tool]))
-			v.Seq = r.Seq
+			v.Seq = int64(r.Seq)
 			latest[e.Tool.ID] = len(found)
 			found = append(found, v)
 		case e.ApprovalResult != nil:
@@ -183,26 +186,6 @@ func (a *app) trials(record iter.Seq2[host.Record, error], h *edge.Host, p *poli
 		a.note("the session has called no tool")
 	}
 	return nil
-}
-
-// grantsOf are the tools that a turn was granted, by name.
-func grantsOf(h *edge.Host, blob abi.Digest) (map[string]abi.ToolGrant, error) {
-	if blob.IsZero() {
-		return nil, nil
-	}
-	text, err := h.Journal().Blob(blob)
-	if err != nil {
-		return nil, err
-	}
-	var list []abi.ToolGrant
-	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, fmt.Errorf("granted tools %s: %w", blob, err)
-	}
-	grants := map[string]abi.ToolGrant{}
-	for _, g := range list {
-		grants[g.Name] = g
-	}
-	return grants, nil
 }
 
 // whoDecided is a decision in a few words.

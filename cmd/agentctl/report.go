@@ -123,7 +123,8 @@ func (a *app) aboutSession(command string) string {
 	return line
 }
 
-// inPlace is a command line for the directory and the project that were named.
+// inPlace is a command line for the directory, the project and the policy that were
+// named.
 func (a *app) inPlace(command string) string {
 	line := "agentctl " + command
 	if a.dataDir != a.getenv("AGENTCTL_DATA") {
@@ -131,6 +132,9 @@ func (a *app) inPlace(command string) string {
 	}
 	if a.project != defaultProject {
 		line += " --project " + shellWord(a.project)
+	}
+	if a.policyFile != "" {
+		line += " --policy " + shellWord(a.policyFile)
 	}
 	return line
 }
