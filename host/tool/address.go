@@ -4,11 +4,7 @@ import "net/netip"
 
 // PublicAddress reports whether an address is one of the internet's, which is for everybody.
 func PublicAddress(a netip.Addr) bool {
-	a = a.Unmap()
-	if nat64 := netip.MustParsePrefix("64:ff9b::/96"); nat64.Contains(a) {
-		b := a.As16()
-		return PublicAddress(netip.AddrFrom4([4]byte(b[12:])))
-	}
+	a = embedded(a)
 	if a.Is6() && !netip.MustParsePrefix("2000::/3").Contains(a) {
 		return false
 	}
@@ -17,7 +13,18 @@ func PublicAddress(a netip.Addr) bool {
 
 // SpecialAddress reports whether an address is one that no name may stand for: links,
 // groups, nothing, and where clouds tell a machine its secrets.
-func SpecialAddress(a netip.Addr) bool { return within(a.Unmap(), special()) }
+func SpecialAddress(a netip.Addr) bool { return within(embedded(a), special()) }
+
+// embedded is the address of IPv4 that one of IPv6 leads to, or else a itself, without
+// the zone, by which no prefix knows it.
+func embedded(a netip.Addr) netip.Addr {
+	a = a.WithZone("").Unmap()
+	if nat64 := netip.MustParsePrefix("64:ff9b::/96"); nat64.Contains(a) {
+		b := a.As16()
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return a
+}
 
 func within(a netip.Addr, prefixes []netip.Prefix) bool {
 	for _, p := range prefixes {
@@ -40,7 +47,7 @@ func special() []netip.Prefix {
 	return prefixes(
 		"0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32",
 		"168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32",
-		"::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32",
+		"::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32", "fd20:ce::254/128",
 	)
 }
 

@@ -24,7 +24,26 @@ func TestPublicAddress(t *testing.T) {
 	if want := strings.Fields(public); !slices.Equal(want, got) {
 		t.Errorf("public are %v, want %v", got, want)
 	}
-	if tool.PublicAddress(netip.Addr{}) {
-		t.Error("no address is public")
+	if tool.PublicAddress(netip.Addr{}) || tool.SpecialAddress(netip.Addr{}) {
+		t.Error("no address is public, or special")
+	}
+}
+
+// What no name may stand for, in every form that leads there.
+func TestSpecialAddress(t *testing.T) {
+	special := "0.0.0.0 169.254.169.254 ::ffff:169.254.169.254 64:ff9b::a9fe:a9fe 64:ff9b::6464:64c8 fe80::1 fe80::1%eth0 ::ffff:169.254.1.1%eth0 ff02::1 :: 224.0.0.1 " +
+		"168.63.129.16 100.100.100.200 fd00:ec2::254 fd20:ce::254"
+	other := "10.0.0.1 127.0.0.1 ::1 93.184.216.34 64:ff9b::a00:1 fd00::1 fd20:ce::255 2606:4700::1111"
+	var got []string
+	for text := range strings.FieldsSeq(special + " " + other) {
+		if tool.SpecialAddress(netip.MustParseAddr(text)) {
+			got = append(got, text)
+		}
+	}
+	if want := strings.Fields(special); !slices.Equal(want, got) {
+		t.Errorf("special are %v, want %v", got, want)
+	}
+	if tool.PublicAddress(netip.MustParseAddr("fe80::1%eth0")) {
+		t.Error("a link is public")
 	}
 }

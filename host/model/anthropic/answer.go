@@ -25,9 +25,12 @@ type answer struct {
 	blocks map[int]*block
 	order  []*block
 	usage  usage
-	stop   string
-	begun  bool
-	over   bool
+	// uncounted: a usage could not be read, so that none is known.
+	uncounted bool
+
+	stop  string
+	begun bool
+	over  bool
 }
 
 // block is a block of content. What streams is in texts, by the field it belongs
@@ -47,10 +50,10 @@ const (
 
 // usage counts; what a later event does not say stays as it was.
 type usage struct {
-	Input       *int64 `json:"input_tokens"`
-	CacheWrites *int64 `json:"cache_creation_input_tokens"`
-	CacheReads  *int64 `json:"cache_read_input_tokens"`
-	Output      *int64 `json:"output_tokens"`
+	Input       *remote.Tokens `json:"input_tokens"`
+	CacheWrites *remote.Tokens `json:"cache_creation_input_tokens"`
+	CacheReads  *remote.Tokens `json:"cache_read_input_tokens"`
+	Output      *remote.Tokens `json:"output_tokens"`
 }
 
 type whole struct {
@@ -86,14 +89,14 @@ func (a *answer) Event(_ string, data []byte) (text string, over bool, err error
 	switch e.Type {
 	case "message_start":
 		a.begin(e.Message)
-		err = a.count(e.Message.Usage)
+		a.count(e.Message.Usage)
 	case "content_block_start":
 		text, err = a.start(e.Index, e.Block)
 	case "content_block_delta":
 		text, err = a.delta(e)
 	case "message_delta":
 		a.stop = e.Delta.StopReason
-		err = a.count(e.Usage)
+		a.count(e.Usage)
 	case "message_stop":
 		a.over = true
 	case "error":
@@ -115,9 +118,7 @@ func (a *answer) Whole(body []byte) (string, error) {
 		a.begin(w)
 	}
 	a.stop, a.over = w.StopReason, true
-	if err := a.count(w.Usage); err != nil {
-		return "", err
-	}
+	a.count(w.Usage)
 	var all strings.Builder
 	for i, fields := range w.Content {
 		text, err := a.start(i, fields)
@@ -136,14 +137,10 @@ func (a *answer) begin(w whole) {
 	}
 }
 
-func (a *answer) count(raw json.RawMessage) error {
-	if len(raw) == 0 || string(raw) == "null" {
-		return nil
+func (a *answer) count(raw json.RawMessage) {
+	if len(raw) > 0 && json.Unmarshal(raw, &a.usage) != nil {
+		a.uncounted = true
 	}
-	if err := json.Unmarshal(raw, &a.usage); err != nil {
-		return remote.Garbage("its usage cannot be read: %s", abi.JSONProblem(err))
-	}
-	return nil
 }
 
 // partCost is what a block takes of the room beside its text.
@@ -327,11 +324,11 @@ func (a *answer) opaque(i int, b *block) (abi.Part, error) {
 
 // counted adds up what was sent, cached or not: USAGE has one number for it.
 func (a *answer) counted() *abi.Usage {
-	if a.usage.Input == nil && a.usage.Output == nil {
+	if a.uncounted || a.usage.Input == nil && a.usage.Output == nil {
 		return nil
 	}
-	var input, output int64
-	for _, n := range []*int64{a.usage.Input, a.usage.CacheWrites, a.usage.CacheReads} {
+	var input, output remote.Tokens
+	for _, n := range []*remote.Tokens{a.usage.Input, a.usage.CacheWrites, a.usage.CacheReads} {
 		if n != nil {
 			if *n < 0 {
 				return nil

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/model/anthropic"
 	"github.com/agentcell/agentcell/host/model/modeltest"
@@ -79,6 +81,25 @@ func TestContract(t *testing.T) {
 	modeltest.Run(t, provider(s, anthropic.Options{}), model.Request{
 		Call: abi.ModelCall{Model: "m", Messages: []abi.Message{abi.Text(abi.RoleUser, "hi")}},
 	})
+}
+
+// An answer counts, whatever its provider says of the tokens that it took.
+func TestUsage(t *testing.T) {
+	for usage, want := range map[string]*abi.Usage{
+		`{"output_tokens":5}`:   {Model: "m-1", InputTokens: 10, OutputTokens: 5},
+		`{"output_tokens":5.0}`: {Model: "m-1", InputTokens: 10, OutputTokens: 5},
+		`null`:                  {Model: "m-1", InputTokens: 10, OutputTokens: 1},
+		`{"output_tokens":"x"}`: nil,
+		`{"output_tokens":-5}`:  nil,
+		`"many"`:                nil,
+	} {
+		end := event("message_delta", `,"delta":{"stop_reason":"end_turn"},"usage":`+usage) + event("message_stop", "")
+		s := modeltest.Serve(t, modeltest.Answer(200, text+piece("hi")+event("content_block_stop", `,"index":0`)+end))
+		got, err := provider(s, anthropic.Options{}).Complete(t.Context(), model.Request{}, nil)
+		if diff := cmp.Diff(want, got.Usage); err != nil || diff != "" || got.Message.Text() != "hi" {
+			t.Errorf("%s: %q, %v (-want +got):\n%s", usage, got.Message.Text(), err, diff)
+		}
+	}
 }
 
 func FuzzAnswer(f *testing.F) {

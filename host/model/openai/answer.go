@@ -56,7 +56,7 @@ type chunk struct {
 		Message      message `json:"message"`
 		FinishReason string  `json:"finish_reason"`
 	} `json:"choices"`
-	Usage *usage `json:"usage"`
+	Usage json.RawMessage `json:"usage"`
 }
 
 type message struct {
@@ -83,10 +83,10 @@ type toolCallPiece struct {
 }
 
 type usage struct {
-	Prompt     int64 `json:"prompt_tokens"`
-	Completion int64 `json:"completion_tokens"`
+	Prompt     remote.Tokens `json:"prompt_tokens"`
+	Completion remote.Tokens `json:"completion_tokens"`
 	Details    struct {
-		Reasoning int64 `json:"reasoning_tokens"`
+		Reasoning remote.Tokens `json:"reasoning_tokens"`
 	} `json:"completion_tokens_details"`
 }
 
@@ -118,8 +118,8 @@ func (a *answer) take(data []byte) (string, error) {
 	if c.Model != "" {
 		a.model = remote.Clip(c.Model, abi.MaxNameBytes)
 	}
-	if c.Usage != nil {
-		a.usage = c.Usage
+	if u := new(usage); len(c.Usage) > 0 && string(c.Usage) != "null" && json.Unmarshal(c.Usage, u) == nil {
+		a.usage = u
 	}
 	var text string
 	for _, choice := range c.Choices {

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agentcell/agentcell/host/model"
 	"github.com/agentcell/agentcell/host/model/modeltest"
 	"github.com/agentcell/agentcell/host/model/openai"
@@ -71,6 +73,29 @@ func TestContract(t *testing.T) {
 	modeltest.Run(t, provider(s, openai.Options{}), model.Request{
 		Call: abi.ModelCall{Model: "m", Messages: []abi.Message{abi.Text(abi.RoleUser, "hi")}},
 	})
+}
+
+// An answer counts, whatever its provider says of the tokens that it took.
+func TestUsage(t *testing.T) {
+	for text, want := range map[string]*abi.Usage{
+		`{"prompt_tokens":10,"completion_tokens":3}`:                                                         {Model: "m-1", InputTokens: 10, OutputTokens: 3},
+		`{"prompt_tokens":10.0,"completion_tokens":"3","completion_tokens_details":null}`:                    {Model: "m-1", InputTokens: 10, OutputTokens: 3},
+		`{"prompt_tokens":10,"completion_tokens":null,"completion_tokens_details":{"reasoning_tokens":1e0}}`: {Model: "m-1", InputTokens: 10, ReasoningTokens: 1},
+		`{"prompt_tokens":10.5,"completion_tokens":3}`:                                                       nil,
+		`{"prompt_tokens":-1,"completion_tokens":3}`:                                                         nil,
+		`{"prompt_tokens":{},"completion_tokens":3}`:                                                         nil,
+		`{"prompt_tokens":1e300}`:                                                                            nil,
+		`"many"`:                                                                                             nil,
+		`[]`:                                                                                                 nil,
+		`null`:                                                                                               nil,
+	} {
+		answer := role + piece("hi") + `data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":` + text + "}\n\ndata: [DONE]\n\n"
+		s := modeltest.Serve(t, modeltest.Answer(200, answer))
+		got, err := provider(s, openai.Options{}).Complete(t.Context(), model.Request{}, nil)
+		if diff := cmp.Diff(want, got.Usage); err != nil || diff != "" || got.Message.Text() != "hi" {
+			t.Errorf("%s: %q, %v (-want +got):\n%s", text, got.Message.Text(), err, diff)
+		}
+	}
 }
 
 func FuzzAnswer(f *testing.F) {

@@ -3,6 +3,8 @@ package remote
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -77,8 +79,29 @@ func Arguments(tool, text, reason string) (abi.Struct, error) {
 	return abi.Struct(text), nil
 }
 
+// Tokens is a count of tokens in an answer, below 0 if it cannot be read as one: an
+// answer that was paid for is not lost for it.
+type Tokens int64
+
+// UnmarshalJSON takes 10, and 10.0 and "10" as well.
+func (t *Tokens) UnmarshalJSON(b []byte) error {
+	text := strings.Trim(string(b), `"`)
+	if text == "null" {
+		return nil
+	}
+	const most = 1 << 53 // of whole numbers that a double has
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		*t = Tokens(n)
+	} else if f, err := strconv.ParseFloat(text, 64); err == nil && f == math.Trunc(f) && 0 <= f && f < most {
+		*t = Tokens(f)
+	} else {
+		*t = -1
+	}
+	return nil
+}
+
 // Usage counts tokens, nil if a count cannot be.
-func Usage(model string, input, output, reasoning int64) *abi.Usage {
+func Usage(model string, input, output, reasoning Tokens) *abi.Usage {
 	if input < 0 || output < 0 || reasoning < 0 {
 		return nil
 	}

@@ -215,6 +215,36 @@ func TestNoConnection(t *testing.T) {
 	})
 }
 
+// A connection that is made, and then hangs before a request can be sent, is given up as
+// soon as one that is not made.
+func TestConnect(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	}()
+	c, err := remote.New(remote.Endpoint{
+		Name: "fake", URL: "https://" + l.Addr().String(), Attempts: 1,
+		Connect: 50 * time.Millisecond, FirstByte: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failure *model.Error
+	if _, err := call(t.Context(), c); !errors.As(err, &failure) || failure.Code != abi.CodeUnavailable || !failure.Free || !strings.Contains(err.Error(), "TLS handshake timeout") {
+		t.Errorf("%#v", err)
+	}
+}
+
 // Before an attempt that follows one which may have been paid for, the caller is asked,
 // and its word counts. What was refused, or never arrived, costs nothing.
 func TestAgain(t *testing.T) {

@@ -21,6 +21,7 @@ package extism
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -194,7 +195,7 @@ func (e *executor) perform(ctx context.Context, input []byte) (r abi.ToolResult,
 		code, output, err := plugin.CallWithContext(ctx, e.manifest.Export, input)
 		switch {
 		case err != nil:
-			return errors.New(secrets.hide(problem(err)))
+			return errors.New(secrets.problem(err))
 		case code != 0:
 			return fmt.Errorf("it ended with code %d", int32(code))
 		}
@@ -233,7 +234,9 @@ type secrets []string
 // part of a record. It helps against carelessness, not against a plug-in that is bent on it.
 func (s secrets) hide(text string) string {
 	const least = 8 // shorter ones stand in anything
-	for _, secret := range s {
+	// The longest first: another one may be a part of it.
+	longest := func(a, b string) int { return cmp.Compare(len(b), len(a)) }
+	for _, secret := range slices.SortedFunc(slices.Values(s), longest) {
 		if len(secret) >= least {
 			text = strings.ReplaceAll(text, secret, "[secret]")
 		}
@@ -275,13 +278,17 @@ func (e *executor) sandbox(ctx context.Context, work func(*sdk.Plugin) error) er
 const maxProblem = 4 << 10
 
 // problem is what an error of a plug-in says, without the engine's own remarks.
-func problem(err error) string {
+func problem(err error) string { return secrets(nil).problem(err) }
+
+// problem leaves the secrets out as well, before the text is cut: of one that is cut a
+// part would be left.
+func (s secrets) problem(err error) string {
 	var exit *sys.ExitError
 	if errors.As(err, &exit) {
 		return fmt.Sprintf("it exited with code %d", exit.ExitCode())
 	}
 	text, _, _ := strings.Cut(err.Error(), "\nwasm stack trace:")
-	text = strings.TrimSuffix(text, " (recovered by wazero)")
+	text = s.hide(strings.TrimSuffix(text, " (recovered by wazero)"))
 	if len(text) > maxProblem {
 		text = text[:maxProblem] + " …"
 	}

@@ -173,10 +173,16 @@ func TestS4_SecretOfAPlugin(t *testing.T) {
 	const canary = "sk-canary-1234567890"
 	asked := 0
 	secret := func(name string) (string, error) {
-		if asked++; name != "KEY" {
-			return "", fmt.Errorf("secret %q: there is none", name)
+		asked++
+		switch name {
+		case "KEY":
+			return canary, nil
+		case "LONGER":
+			return canary + "-and-more", nil
+		case "PEM":
+			return strings.Repeat(canary, 1000), nil
 		}
-		return canary, nil
+		return "", fmt.Errorf("secret %q: there is none", name)
 	}
 	p := plugins(t, extism.Options{Secret: secret})
 	config := map[string]string{"key": "secret:KEY", "plain": "secret is nothing here"}
@@ -199,6 +205,17 @@ func TestS4_SecretOfAPlugin(t *testing.T) {
 	}
 	if _, err := call(t, p, fail, m, `{"name":"key"}`); err == nil || err.Error() != "[secret]" {
 		t.Errorf("the error is %v", err)
+	}
+	// One that is a part of another one leaves nothing of it, and one that is longer than
+	// what is shown of an error is not cut first.
+	for range 10 { // maps have no order
+		m.Config = map[string]string{"key": "secret:KEY", "longer": "secret:LONGER", "pem": "secret:PEM"}
+		if got, err := call(t, p, tell, m, `{"name":"longer"}`); err != nil || !cmp.Equal(text("[secret]"), got) {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if _, err := call(t, p, fail, m, `{"name":"pem"}`); err == nil || err.Error() != "[secret]" {
+			t.Errorf("the error is %v", err)
+		}
 	}
 	m.Config = map[string]string{"key": "secret:OTHER"}
 	if _, err := call(t, p, tell, m, `{"name":"key"}`); err == nil || !strings.Contains(err.Error(), `secret "OTHER"`) {
