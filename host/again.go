@@ -55,6 +55,9 @@ type RerunRequest struct {
 	System *string
 	// NoLiveTools ends a turn that asks for a call without a recorded result.
 	NoLiveTools bool
+	// TurnModel is the model that each RunAgain will name, if it will: nothing is made
+	// for models that are not here.
+	TurnModel string
 }
 
 // Rerun is a branch that runs turns of another session again.
@@ -112,10 +115,7 @@ func (h *Host) beginRerun(ctx context.Context, req RerunRequest) (Session, error
 		return Session{}, fmt.Errorf("%w: the turn of seq %d is open there and keeps its model and config: seq %d is the last closed point before it",
 			ErrMidTurn, sum.Open, sum.Open-1)
 	}
-	if err := h.checkForkModel(req.Model, sum); err != nil {
-		return Session{}, err
-	}
-	if err := h.checkAgain(fork.again); err != nil {
+	if err := h.checkAgain(fork.again, req.TurnModel); err != nil {
 		return Session{}, err
 	}
 	if err := h.needImage(ctx, parent, at, sum.Root); err != nil {
@@ -136,7 +136,7 @@ func (h *Host) beginRerun(ctx context.Context, req RerunRequest) (Session, error
 
 // checkAgain refuses a rerun in which there is nothing to run, or not as it is asked
 // for.
-func (h *Host) checkAgain(a *again) error {
+func (h *Host) checkAgain(a *again, model string) error {
 	turns := 0
 	for start, err := range h.starts(a.Of, a.first(), a.Until) {
 		if err != nil {
@@ -145,6 +145,9 @@ func (h *Host) checkAgain(a *again) error {
 		turns++
 		if _, err := a.config(start.Event.ExecutionStart.Config); err != nil {
 			return fmt.Errorf("seq %d: %w", start.Seq, err)
+		}
+		if err := h.knowsModel(a.model(model, start.Event)); err != nil {
+			return fmt.Errorf("the turn of seq %d: %w", start.Seq, err)
 		}
 	}
 	if turns == 0 {
@@ -165,6 +168,12 @@ func (m *meta) runAgain(a *again, at abi.Seq) (err error) {
 		m.Again = nil
 	}
 	return err
+}
+
+// model is that of the turn that runs the one of start again, if model does not name
+// another.
+func (a *again) model(model string, start *abi.Event) string {
+	return firstOf(model, a.Model, start.Cell.Model)
 }
 
 // config is that of a turn which had the given one.
@@ -265,7 +274,7 @@ func (h *Host) runAgain(ctx context.Context, req RunAgainRequest) (Execution, er
 	if exec.Config == nil {
 		exec.Config = []byte{} // not the session's
 	}
-	exec.Model = firstOf(req.Model, a.Model, e.Cell.Model)
+	exec.Model = a.model(req.Model, e)
 	exec.again = &start
 	return h.Exec(ctx, exec)
 }

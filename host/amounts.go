@@ -156,6 +156,9 @@ func parseAmount(name, text string) (int64, error) {
 // million tokens.
 type Price struct{ Input, Output int64 }
 
+// Price is what the tokens of a model cost here, false where nobody knows.
+func (h *Host) Price(model string) (Price, bool) { return h.price(model) }
+
 // Cost is what tokens cost, rounded up.
 func (p Price) Cost(input, output int64) int64 {
 	return saturate(costOf(p.Input, input), costOf(p.Output, output))

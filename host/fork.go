@@ -267,7 +267,7 @@ func (h *Host) summaryAt(r row, at abi.Seq) (summary, error) {
 				return summary{}, fmt.Errorf("seq %d: incomplete %s: %w", rec.Seq, e.Kind, journal.ErrCorrupt)
 			}
 			if first := rec.Seq + abi.Seq(*e.ExecutionStart.InputCount); at < first {
-				return summary{}, fmt.Errorf("%w: seq %d is in the opening of a turn: fork at seq %d or later", ErrMidTurn, at, first)
+				return summary{}, fmt.Errorf("%w: seq %d is in the opening of a turn: take seq %d, before it, or seq %d or later", ErrMidTurn, at, rec.Seq-1, first)
 			}
 			inside = false
 			slices.Reverse(waiting.list)

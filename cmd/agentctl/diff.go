@@ -6,29 +6,41 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/edge"
+	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
 func newDiffCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var records bool
+	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two sessions, such as two forks of one",
 		Long: `diff tells where two sessions part, and how they go on. First it says which records they
 share, as a fork does with its parent. Behind that it compares what each turn was given,
 asked, was told and said, side by side: ids, times, hashes, usage and memory are left out, so that
-two runs of the same conversation are alike. Rows with - are A's, rows with + B's. Of a model
-call the prompt is compared; agentctl show prints it.
+two runs of the same conversation are alike. Between the two columns | marks what differs, < what
+only A has, > what only B has; a turn's input stands there where anything in the turn differs.
+That a person was asked on one side alone is left out. Of a model call the prompt is compared; agentctl show prints it.
+
+Then it says what each took since they part: turns, calls, those of tools that a recorded result
+was served for, as agentctl rerun does, tokens, and what they cost where the models have prices.
+The first difference comes last.
+
+Columns are as wide as the terminal, or 120 characters together. With --records what differs
+stands there in full, one record below the other: rows with - are A's, rows with + B's.
 
 With --json it prints an object for what is shared, one for each step, and one that sums up. The
 exit code is 0 whether they differ or not.`,
 		Example: `  agentctl fork demo --names left,right
   agentctl diff left right
+  agentctl diff left right --records
   agentctl diff demo left --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -37,25 +49,38 @@ exit code is 0 whether they differ or not.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runDiff(cmd.Context(), a, args[0], args[1])
+			return runDiff(cmd.Context(), a, args[0], args[1], records)
 		},
 	}
+	cmd.Flags().BoolVar(&records, "records", false, "print the records that differ in full, one below the other")
+	return cmd
 }
 
-func runDiff(ctx context.Context, a *app, first, second string) error {
+func runDiff(ctx context.Context, a *app, first, second string, records bool) error {
 	return a.withSession(ctx, "", first, func(h *edge.Host, x host.Session) error {
 		y, err := a.session2(ctx, h, second)
 		if err != nil {
 			return err
 		}
-		d := comparison{app: a, a: x, b: y}
+		d := newComparison(a, h, x, y)
 		if err := d.findShared(ctx, h); err != nil {
 			return err
 		}
+		switch {
+		case a.json:
+			d.view = objectsView{a.output}
+		case records:
+			d.view = &recordsView{output: a.output}
+		default:
+			d.view = newColumnsView(a, x, y)
+		}
 		d.showShared()
+		if err := d.countTurns(h); err != nil {
+			return err
+		}
 		if err := d.walk(
-			told(h.Replay(ctx, x.UID, d.shared+1, 0), d.shared < x.Head.Seq),
-			told(h.Replay(ctx, y.UID, d.shared+1, 0), d.shared < y.Head.Seq),
+			told(d.tallies[0].follow(h.Replay(ctx, x.UID, d.shared+1, 0)), d.shared < x.Head.Seq),
+			told(d.tallies[1].follow(h.Replay(ctx, y.UID, d.shared+1, 0)), d.shared < y.Head.Seq),
 		); err != nil {
 			return err
 		}
@@ -80,15 +105,28 @@ func (a *app) session2(ctx context.Context, h *edge.Host, ref string) (host.Sess
 // comparison is one run of diff. It holds two records at a time.
 type comparison struct {
 	*app
-	a, b host.Session
+	a, b    host.Session
+	tallies [2]*tally // of what stands behind the shared records
+	view    diffView
 
 	// shared is the last record that both have, hash its hash.
 	shared abi.Seq
 	hash   abi.Digest
+	ended  [2]int64 // turns, so far
 
 	alike, differ, onlyA, onlyB int64
-	run                         int64   // alike steps since the last row
-	firstA, firstB              abi.Seq // where they first differ
+	first                       parting
+}
+
+// parting is where two sessions differ first.
+type parting struct {
+	turn int64
+	kind abi.EventKind
+	a, b abi.Seq // 0 where only the other side has a record
+}
+
+func newComparison(a *app, h *edge.Host, x, y host.Session) *comparison {
+	return &comparison{app: a, a: x, b: y, tallies: [2]*tally{{price: h.Price}, {price: h.Price}}}
 }
 
 // findShared finds the last record that both have. A record's hash covers all
@@ -117,6 +155,31 @@ func (d *comparison) findShared(ctx context.Context, h *edge.Host) error {
 			d.shared, d.hash, low = middle, x, middle+1
 		} else {
 			high = middle - 1
+		}
+	}
+	return nil
+}
+
+// countTurns finds how many turns have ended in what both share.
+func (d *comparison) countTurns(h *edge.Host) error {
+	if d.shared == 0 {
+		return nil
+	}
+	for r, err := range h.Journal().ReadReverse(d.a.UID, d.shared, 1) {
+		if err != nil {
+			return err
+		}
+		encoded, _, _, err := journal.ParseLine(r.Line)
+		if err != nil {
+			return err
+		}
+		e, err := abi.DecodeEvent(encoded)
+		if err != nil {
+			return err
+		}
+		if e.Kind == abi.EventEnd && e.Cell != nil {
+			d.ended = [2]int64{int64(e.Cell.Turn), int64(e.Cell.Turn)}
+			return nil
 		}
 	}
 	return nil
@@ -154,9 +217,22 @@ func (c *cursor) advance() error {
 	return err
 }
 
-// walk compares the records of both, two at a time. Where one turn is longer than
-// the other, the rest of it stands alone, so that the next turns stand side by
-// side again.
+// place orders what stands between one model call of a turn and the next. Of two records
+// the one that comes first there stands alone, so that what follows stands side by side
+// again: the rest of a turn that is longer than the other, the second of two calls, a
+// request for approval where nobody was asked.
+func place(kind abi.EventKind) int {
+	order := [...]abi.EventKind{
+		abi.EventExecutionStart, abi.EventInput, abi.EventOutput, abi.EventToolCall, abi.EventApprovalRequest,
+		abi.EventApprovalResult, abi.EventToolResult, abi.EventWait, abi.EventSignal, abi.EventModelCall, abi.EventEnd,
+	}
+	if kind == abi.EventError { // in place of an output
+		kind = abi.EventOutput
+	}
+	return slices.Index(order[:], kind)
+}
+
+// walk compares the records of both, two at a time.
 func (d *comparison) walk(as, bs iter.Seq2[host.Record, error]) error {
 	nextA, stopA := iter.Pull2(as)
 	defer stopA()
@@ -168,12 +244,12 @@ func (d *comparison) walk(as, bs iter.Seq2[host.Record, error]) error {
 	}
 	for a.record != nil || b.record != nil {
 		x, y := a.record, b.record
-		if x != nil && y != nil && x.Event.Kind != y.Event.Kind {
-			switch abi.EventEnd {
-			case x.Event.Kind:
-				x = nil
-			case y.Event.Kind:
+		if x != nil && y != nil {
+			switch p, q := place(x.Event.Kind), place(y.Event.Kind); {
+			case p < q:
 				y = nil
+			case q < p:
+				x = nil
 			}
 		}
 		if err := d.step(x, y); err != nil {
@@ -196,10 +272,13 @@ func (d *comparison) walk(as, bs iter.Seq2[host.Record, error]) error {
 	return nil
 }
 
-// step compares two records, of which one may be missing.
+// step compares two records, of which one may be missing. That a person was asked on one
+// side alone, about a call that both made, is no difference.
 func (d *comparison) step(x, y *host.Record) error {
 	alike := false
-	switch {
+	switch kind := kindOf(x, y); {
+	case (x == nil || y == nil) && (kind == abi.EventApprovalRequest || kind == abi.EventApprovalResult):
+		return nil
 	case y == nil:
 		d.onlyA++
 	case x == nil:
@@ -215,10 +294,19 @@ func (d *comparison) step(x, y *host.Record) error {
 			d.differ++
 		}
 	}
-	if !alike && d.firstA == 0 && d.firstB == 0 {
-		d.firstA, d.firstB = seqOf(x), seqOf(y)
+	turn := d.ended[0] + 1
+	if x == nil {
+		turn = d.ended[1] + 1
 	}
-	d.showStep(alike, x, y)
+	if !alike && d.first == (parting{}) {
+		d.first = parting{turn: turn, kind: kindOf(x, y), a: seqOf(x), b: seqOf(y)}
+	}
+	d.view.step(turn, alike, x, y)
+	for i, r := range []*host.Record{x, y} {
+		if r != nil && r.Event.Kind == abi.EventEnd {
+			d.ended[i]++
+		}
+	}
 	return nil
 }
 
@@ -227,6 +315,14 @@ func seqOf(r *host.Record) abi.Seq {
 		return 0
 	}
 	return r.Seq
+}
+
+// kindOf is the kind of a step: A's where both have one.
+func kindOf(x, y *host.Record) abi.EventKind {
+	if x != nil {
+		return x.Event.Kind
+	}
+	return y.Event.Kind
 }
 
 // sameMeaning reports whether two events say the same, whoever says it and when.
@@ -252,6 +348,14 @@ func meaning(e *abi.Event) *abi.Event {
 		start.ResumeFromSeq = 0
 		m.ExecutionStart = &start
 	}
+	if e.Message != nil {
+		m.Message = &abi.Message{Role: e.Message.Role, Parts: slices.Clone(e.Message.Parts)}
+		for i, p := range m.Message.Parts {
+			if p.ToolCall != nil {
+				m.Message.Parts[i].ToolCall = &abi.ToolCall{Tool: p.ToolCall.Tool, Args: p.ToolCall.Args}
+			}
+		}
+	}
 	if e.Model != nil {
 		m.Model = &abi.ModelCall{Model: e.Model.Model, InputHash: e.Model.InputHash}
 	}
@@ -262,6 +366,7 @@ func meaning(e *abi.Event) *abi.Event {
 	}
 	if e.Result != nil {
 		result := *e.Result
+		m.Cell = nil // where it is from
 		result.ID, result.ApprovalRequestSeq, result.ApprovalDecisionSeq = "", 0, 0
 		m.Result = &result
 	}
@@ -306,66 +411,6 @@ func sideLine(mark string, s host.Session) string {
 	return fmt.Sprintf("%s harness=%s seq=%d", line, s.Harness, s.Head.Seq)
 }
 
-type stepJSON struct {
-	Kind  abi.EventKind `json:"kind"`
-	Alike bool          `json:"alike"`
-	A     *recordJSON   `json:"a,omitempty"`
-	B     *recordJSON   `json:"b,omitempty"`
-}
-
-func (d *comparison) showStep(alike bool, x, y *host.Record) {
-	if d.json {
-		s := stepJSON{Alike: alike}
-		if y != nil {
-			r := newRecordJSON(*y)
-			s.Kind, s.B = r.Kind, &r
-		}
-		if x != nil {
-			r := newRecordJSON(*x)
-			s.Kind, s.A = r.Kind, &r
-		}
-		d.object(s)
-		return
-	}
-	if alike {
-		d.run++
-		return
-	}
-	d.showRun()
-	if x != nil {
-		d.side("-", *x)
-	}
-	if y != nil {
-		d.side("+", *y)
-	}
-}
-
-// showRun says how many steps were alike since the last row.
-func (d *comparison) showRun() {
-	if d.run > 0 {
-		d.line(fmt.Sprintf("  %d alike", d.run))
-		d.run = 0
-	}
-}
-
-// side writes one side of a difference.
-func (d *comparison) side(mark string, r host.Record) {
-	d.data([]byte(mark + " " + d.rowOf(r, comparedText(r.Event))))
-}
-
-// comparedText is what a row says of an event: what is compared of it.
-func comparedText(e *abi.Event) string {
-	switch {
-	case e.Model != nil:
-		return fmt.Sprintf("%s prompt=%.12s", e.Model.Model, e.Model.InputHash)
-	case e.ExecutionStart != nil && e.Cell != nil:
-		text := fmt.Sprintf("%s %s module=%s model=%s %s", e.ExecutionStart.Harness, e.ExecutionStart.HarnessVersion,
-			e.Cell.Module.Short(), e.Cell.Model, e.ExecutionStart.Config)
-		return strings.TrimSpace(text)
-	}
-	return eventText(e)
-}
-
 type sumJSON struct {
 	Differs bool  `json:"differs"`
 	Alike   int64 `json:"steps_alike"`
@@ -373,28 +418,39 @@ type sumJSON struct {
 	OnlyA   int64 `json:"steps_only_a"`
 	OnlyB   int64 `json:"steps_only_b"`
 	// The first difference, 0 where only the other side has a record.
-	FirstA int64 `json:"first_a,omitempty"`
-	FirstB int64 `json:"first_b,omitempty"`
+	FirstA    int64         `json:"first_a,omitempty"`
+	FirstB    int64         `json:"first_b,omitempty"`
+	FirstTurn int64         `json:"first_turn,omitempty"`
+	FirstKind abi.EventKind `json:"first_kind,omitempty"`
+	// What both took behind what they share.
+	A tallyJSON `json:"a"`
+	B tallyJSON `json:"b"`
 }
 
 func (d *comparison) showSum() {
 	differs := d.differ+d.onlyA+d.onlyB > 0
 	if d.json {
-		d.object(sumJSON{differs, d.alike, d.differ, d.onlyA, d.onlyB, int64(d.firstA), int64(d.firstB)})
+		d.object(sumJSON{
+			differs, d.alike, d.differ, d.onlyA, d.onlyB,
+			int64(d.first.a), int64(d.first.b), d.first.turn, d.first.kind, d.tallies[0].json(), d.tallies[1].json(),
+		})
 		return
 	}
-	d.showRun()
+	d.view.end()
+	if d.tallies[0].turns+d.tallies[1].turns > 0 {
+		d.totals("since they part", [2]string{calledName(d.a), calledName(d.b)}, d.tallies)
+	}
 	if !differs {
 		d.line("no difference")
 		return
 	}
 	var where []string
-	if d.firstA > 0 {
-		where = append(where, fmt.Sprintf("-seq=%d", d.firstA))
+	if d.first.a > 0 {
+		where = append(where, fmt.Sprintf("-seq=%d", d.first.a))
 	}
-	if d.firstB > 0 {
-		where = append(where, fmt.Sprintf("+seq=%d", d.firstB))
+	if d.first.b > 0 {
+		where = append(where, fmt.Sprintf("+seq=%d", d.first.b))
 	}
-	d.line(fmt.Sprintf("first difference at %s: %d steps differ, %d are only in -, %d only in +, %d are alike",
-		strings.Join(where, " "), d.differ, d.onlyA, d.onlyB, d.alike))
+	d.line(fmt.Sprintf("first difference in turn %d, %s, at %s: %d steps differ, %d are only in -, %d only in +, %d are alike",
+		d.first.turn, stepName(d.first.kind), strings.Join(where, " "), d.differ, d.onlyA, d.onlyB, d.alike))
 }

@@ -95,6 +95,7 @@ Environment:
 		newReplayCommand(a),
 		newWatchCommand(a),
 		newForkCommand(a),
+		newRerunCommand(a),
 		newResumeCommand(a),
 		newCancelCommand(a),
 		newApproveCommand(a),

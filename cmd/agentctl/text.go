@@ -18,7 +18,7 @@ func eventText(e *abi.Event) string {
 	case e.Tool != nil:
 		return callText(*e.Tool)
 	case e.Result != nil:
-		return spaced(e.Result.ID, resultText(*e.Result))
+		return spaced(e.Result.ID, resultText(*e.Result), sourceText(e))
 	case e.Approval != nil:
 		return requestText(e)
 	case e.ApprovalResult != nil:
@@ -36,9 +36,18 @@ func eventText(e *abi.Event) string {
 	case e.Kind == abi.EventSignal && e.Cell != nil:
 		return signalText(*e.Cell)
 	case e.Kind == abi.EventExecutionStart:
-		return string(e.ExecutionID)
+		return spaced(string(e.ExecutionID), sourceText(e))
 	}
 	return ""
+}
+
+// sourceText names the record of another session that a record comes from: a turn's
+// that it runs again, a result's that it serves.
+func sourceText(e *abi.Event) string {
+	if e.Cell == nil || e.Cell.Source == "" {
+		return ""
+	}
+	return fmt.Sprintf("(of %s@%d)", e.Cell.Source, e.Cell.SourceSeq)
 }
 
 func messageText(m abi.Message) string {

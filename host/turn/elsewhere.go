@@ -38,8 +38,11 @@ func (m *Machine) find() (*abi.ToolCall, error) {
 		case err != nil:
 			return nil, err
 		case found != nil:
-			c.settle(ToolOutcome{Result: found.Result})
-			c.found = found
+			// As it stands there, with the decisions that it names, so that the harness
+			// reads what it read then.
+			result := found.Result
+			result.ID = c.call.ID
+			c.result, c.found = &result, found
 		case !live && refused == nil:
 			refused = &c.call
 		}
