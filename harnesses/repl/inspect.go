@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,7 +19,7 @@ import (
 type intrinsics struct {
 	descriptor, ownKeys, stringify goja.Callable
 	errorClass                     *goja.Object
-	collections                    []collection
+	maps, sets                     collection
 	getTime, source                goja.Callable
 	typedName, typedLength         goja.Callable
 	flags                          []flag
@@ -58,11 +59,9 @@ func newIntrinsics(vm *goja.Runtime) intrinsics {
 	in := intrinsics{
 		descriptor: function("Object.getOwnPropertyDescriptor"), ownKeys: function("Reflect.ownKeys"), stringify: function("JSON.stringify"),
 		errorClass: value("Error").(*goja.Object),
-		collections: []collection{
-			{getter("Map.prototype", "'size'"), function("Map.prototype.entries"), function("new Map().entries().next"), true},
-			{getter("Set.prototype", "'size'"), function("Set.prototype.values"), function("new Set().values().next"), false},
-		},
-		getTime: function("Date.prototype.getTime"), source: getter("RegExp.prototype", "'source'"),
+		maps:       collection{getter("Map.prototype", "'size'"), function("Map.prototype.entries"), function("new Map().entries().next"), true},
+		sets:       collection{getter("Set.prototype", "'size'"), function("Set.prototype.values"), function("new Set().values().next"), false},
+		getTime:    function("Date.prototype.getTime"), source: getter("RegExp.prototype", "'source'"),
 		typedName:   getter("Object.getPrototypeOf(Int8Array.prototype)", "Symbol.toStringTag"),
 		typedLength: getter("Object.getPrototypeOf(Int8Array.prototype)", "'length'"),
 	}
@@ -177,9 +176,13 @@ func (i *inspector) primitive(v goja.Value) string {
 	return v.String()
 }
 
+// The types that tell objects apart. Of an object that is not of its kind an intrinsic
+// complains with the object's own toString, so it is not asked.
 var (
 	promiseType = reflect.TypeFor[*goja.Promise]()
 	proxyType   = reflect.TypeFor[goja.Proxy]()
+	mapType     = reflect.TypeFor[[][2]any]()
+	setType     = reflect.TypeFor[[]any]() // of arrays as well
 )
 
 func (i *inspector) object(o *goja.Object, level int) {
@@ -195,16 +198,18 @@ func (i *inspector) object(o *goja.Object, level int) {
 	case promiseType:
 		i.promise(o.Export().(*goja.Promise), level)
 		return
+	case mapType:
+		i.collection(o, level, i.in.maps)
+		return
+	case setType:
+		if o.ClassName() != "Array" {
+			i.collection(o, level, i.in.sets)
+			return
+		}
 	}
 	if name := i.call(i.in.typedName, o); name != nil && !goja.IsUndefined(name) {
 		i.typed(o, name.String())
 		return
-	}
-	for _, kind := range i.in.collections {
-		if size := i.call(kind.size, o); size != nil {
-			i.collection(o, level, kind, int(size.ToInteger()))
-			return
-		}
 	}
 	switch o.ClassName() {
 	case "Function":
@@ -235,20 +240,26 @@ func (i *inspector) call(f goja.Callable, o *goja.Object, args ...goja.Value) go
 }
 
 // property is an own property that has a value. There is none where the property is
-// not there, or has a getter, and then accessor is true.
+// not there; or has a getter, or no value to be had, and then accessor is true.
 func (i *inspector) property(o *goja.Object, key goja.Value) (value goja.Value, enumerable, accessor bool) {
 	descriptor, ok := i.call(i.in.descriptor, nil, o, key).(*goja.Object)
 	if !ok {
 		return nil, false, false
 	}
-	// A descriptor is an object of its own; what it lacks it may inherit from what code
-	// made of Object.prototype.
-	for _, name := range descriptor.GetOwnPropertyNames() {
-		if name == "get" {
-			return nil, descriptor.Get("enumerable").ToBoolean(), true
-		}
+	enumerable = own(descriptor, "enumerable") != nil && own(descriptor, "enumerable").ToBoolean()
+	if value = own(descriptor, "value"); value != nil {
+		return value, enumerable, false
 	}
-	return descriptor.Get("value"), descriptor.Get("enumerable").ToBoolean(), false
+	return nil, enumerable, true
+}
+
+// own is a member of an object that the interpreter has just made, and nil if it is
+// only inherited: from what code made of Object.prototype.
+func own(o *goja.Object, name string) goja.Value {
+	if !slices.Contains(o.GetOwnPropertyNames(), name) {
+		return nil
+	}
+	return o.Get(name)
 }
 
 // inherited looks a property up as property does, among those that o inherits too. It
@@ -492,18 +503,20 @@ func (i *inspector) typed(o *goja.Object, name string) {
 }
 
 // collection writes a Map or a Set.
-func (i *inspector) collection(o *goja.Object, level int, kind collection, size int) {
+func (i *inspector) collection(o *goja.Object, level int, kind collection) {
+	size := i.call(kind.size, o)
 	members, ok := i.call(kind.iterate, o).(*goja.Object)
-	if !ok {
+	if size == nil || !ok {
+		i.members(o, level) // neither of them
 		return
 	}
-	i.out.write(fmt.Sprintf("%s(%d) ", i.class(o), size))
-	i.list("{", "}", size, func(int) {
+	i.out.write(fmt.Sprintf("%s(%d) ", i.class(o), size.ToInteger()))
+	i.list("{", "}", int(size.ToInteger()), func(int) {
 		step, ok := i.call(kind.next, members).(*goja.Object)
 		if !ok {
 			return
 		}
-		member := step.Get("value")
+		member := own(step, "value")
 		if entry, ok := member.(*goja.Object); ok && kind.pairs {
 			i.value(entry.Get("0"), level+1)
 			i.out.write(" => ")

@@ -157,8 +157,10 @@ func (r *repl) runCall(call abi.ToolCall) (abi.ToolResult, error) {
 	var args struct {
 		Code *string `json:"code"`
 	}
-	if err := json.Unmarshal(call.Args, &args); err != nil {
-		return wrong("the arguments: %s", abi.JSONProblem(err))
+	if len(call.Args) > 0 {
+		if err := json.Unmarshal(call.Args, &args); err != nil {
+			return wrong("the arguments: %s", abi.JSONProblem(err))
+		}
 	}
 	if args.Code == nil {
 		return wrong("the arguments have no code")

@@ -26,14 +26,14 @@ var awaits = regexp.MustCompile(`\bawait\b`)
 func compile(source, code string) (program *goja.Program, waits bool, err error) {
 	if awaits.MatchString(code) {
 		if parsed, err := parse(source+wrappedMark, "(async () => {\n"+code+"\n})()"); err == nil && hoist(parsed) {
-			if program, err = goja.CompileAST(parsed, false); err == nil {
+			if program, err = translate(parsed); err == nil {
 				return program, true, nil
 			}
 		}
 	}
 	if object := strings.TrimSpace(code); strings.HasPrefix(object, "{") && strings.HasSuffix(object, "}") {
 		if parsed, err := parse(source+wrappedMark, "(\n"+code+"\n)"); err == nil {
-			if program, err = goja.CompileAST(parsed, false); err == nil {
+			if program, err = translate(parsed); err == nil {
 				return program, false, nil
 			}
 		}
@@ -43,8 +43,23 @@ func compile(source, code string) (program *goja.Program, waits bool, err error)
 		return nil, false, err
 	}
 	parsed.Body, parsed.DeclarationList = global(parsed.Body, parsed.DeclarationList)
-	program, err = goja.CompileAST(parsed, false)
+	program, err = translate(parsed)
 	return program, false, err
+}
+
+// translate makes a program of what was parsed.
+func translate(parsed *ast.Program) (*goja.Program, error) {
+	program, err := goja.CompileAST(parsed, false)
+	var wrong *goja.CompilerSyntaxError
+	if errors.As(err, &wrong) && wrong.File != nil {
+		at := wrong.File.Position(wrong.Offset)
+		return nil, syntaxError(wrong.Message, wrong.File.Name(), at.Line, at.Column)
+	}
+	return program, err
+}
+
+func syntaxError(message, source string, line, column int) error {
+	return fmt.Errorf("SyntaxError: %s\n    at %s", message, place("", source, line, column))
 }
 
 // parse parses a program. Its code cannot name a source map, which would be a file.
@@ -56,7 +71,7 @@ func parse(source, code string) (*ast.Program, error) {
 		return program, nil
 	case errors.As(err, &list) && len(list) > 0:
 		at := list[0].Position
-		return nil, fmt.Errorf("SyntaxError: %s\n    at %s", list[0].Message, place("", source, at.Line, at.Column))
+		return nil, syntaxError(list[0].Message, source, at.Line, at.Column)
 	}
 	return nil, fmt.Errorf("SyntaxError: %w", err)
 }
