@@ -203,6 +203,11 @@ type ForkRequest struct {
 	// Model is the default model of the children; empty means the parent's. Their
 	// FORK record has it.
 	Model string
+	// Key makes a retry harmless: of all forks of a session with one key, one makes
+	// children, and the others give the same ones, as they are by then. With another
+	// count, point, model, other names or labels it is ErrConflict, as it is once some of
+	// the children are deleted. At most MaxKeyBytes of UTF-8; empty is none.
+	Key string
 
 	again *again // what the children run again
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/agentcell/agentcell/host/turn"
 	"github.com/agentcell/agentcell/journal"
@@ -153,8 +152,8 @@ func checkExec(req ExecRequest) error {
 	if err := checkTimes(req.Deadline, req.CallTimeout); err != nil {
 		return err
 	}
-	if len(req.Key) > MaxKeyBytes || !utf8.ValidString(req.Key) {
-		return fmt.Errorf("%w: a key has at most %d bytes of UTF-8", ErrInvalid, MaxKeyBytes)
+	if err := checkKey(req.Key); err != nil {
+		return err
 	}
 	if req.Key != "" && len(req.Inputs) == 0 {
 		return fmt.Errorf("%w: a key is that of a turn with input", ErrInvalid)

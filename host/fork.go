@@ -43,6 +43,11 @@ func (h *Host) fork(ctx context.Context, req ForkRequest) ([]Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if req.Key != "" {
+		if made, err := h.forked(parent, req); made != nil || err != nil {
+			return made, err
+		}
+	}
 	at, sum, err := h.forkPoint(parent, req.At)
 	if err != nil {
 		return nil, err
@@ -91,6 +96,11 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 	if err := h.bear(births); err != nil {
 		return nil, err
 	}
+	if req.Key != "" {
+		for i := range births {
+			births[i].uid = keyedChild(parent.UID, req.Key, i)
+		}
+	}
 	events, err := forkEvents(parent.UID, at, now, req.Model, births)
 	if err != nil {
 		return nil, err
@@ -104,6 +114,14 @@ func (h *Host) children(ctx context.Context, parent row, at abi.Seq, sum summary
 	}
 	stored, err := h.journal.Fork(ctx, parent.UID, at, now.Time, children)
 	if errors.Is(err, journal.ErrExists) {
+		if req.Key != "" { // another request with it may have been quicker
+			if made, err := h.forked(parent, req); made != nil || err != nil {
+				return made, err
+			}
+			if len(req.Names) == 0 {
+				return nil, fmt.Errorf("key %q: %w: the children that it made are deleted", req.Key, ErrConflict)
+			}
+		}
 		return nil, h.takenName(parent.Project, req.Names)
 	}
 	if err != nil {
@@ -194,6 +212,9 @@ func checkFork(req ForkRequest) error {
 		return fmt.Errorf("%w: %d names for %d children: give none or exactly one each", ErrInvalid, len(req.Names), req.Count)
 	case req.At < 0:
 		return fmt.Errorf("%w: seq %d", ErrInvalid, req.At)
+	}
+	if err := checkKey(req.Key); err != nil {
+		return err
 	}
 	if err := checkLabels(req.Labels); err != nil {
 		return err

@@ -388,3 +388,78 @@ func TestForkReadsNoPage(t *testing.T) {
 		t.Error("a child that runs has read nothing more either")
 	}
 }
+
+// Of all forks with one key, one makes children.
+func TestForkKey(t *testing.T) {
+	r := newRig(t).open()
+	parent := r.create("echo")
+	r.exec(parent.UID, "one")
+	req := host.ForkRequest{Session: parent.UID, Count: 2, Labels: map[string]string{"try": "a"}, Key: "k"}
+	first := fork(t, r, req)
+	r.exec(parent.UID, "two") // the point by default is another one now
+	r.exec(first[0].UID, "mine")
+	again := fork(t, r, req)
+	if again[0].Head.Seq <= first[0].Head.Seq {
+		t.Errorf("a child as it was: %+v", again[0])
+	}
+	for i := range first {
+		if again[i].UID != first[i].UID || again[i].ForkSeq != first[i].ForkSeq {
+			t.Errorf("child %d: got %s at %d, want %s at %d", i, again[i].UID, again[i].ForkSeq, first[i].UID, first[i].ForkSeq)
+		}
+	}
+	other := req
+	other.Key = "l"
+	if c := fork(t, r, other); c[0].UID == first[0].UID || c[0].ForkSeq == first[0].ForkSeq {
+		t.Errorf("another key gave %+v", c[0])
+	}
+	elsewhere := req
+	elsewhere.Session = first[0].UID
+	if c := fork(t, r, elsewhere); c[0].UID == first[0].UID {
+		t.Errorf("the key of another session gave %+v", c[0])
+	}
+	for name, change := range map[string]func(*host.ForkRequest){
+		"fewer":  func(r *host.ForkRequest) { r.Count = 1 },
+		"more":   func(r *host.ForkRequest) { r.Count = host.MaxForkCount },
+		"point":  func(r *host.ForkRequest) { r.At = first[0].ForkSeq + 1 },
+		"names":  func(r *host.ForkRequest) { r.Names = []string{"a", "b"} },
+		"labels": func(r *host.ForkRequest) { r.Labels = nil },
+		"model":  func(r *host.ForkRequest) { r.Model = "echo" },
+	} {
+		changed := req
+		change(&changed)
+		if _, err := r.Fork(t.Context(), changed); !errors.Is(err, host.ErrConflict) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	long := req
+	long.Key = strings.Repeat("k", host.MaxKeyBytes+1)
+	if _, err := r.Fork(t.Context(), long); !errors.Is(err, host.ErrInvalid) {
+		t.Errorf("a long key: %v", err)
+	}
+	for _, c := range first {
+		if _, err := r.Host.Delete(t.Context(), c.UID, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Fork(t.Context(), req); !errors.Is(err, host.ErrConflict) {
+			t.Errorf("after a child was deleted: %v", err)
+		}
+	}
+	// Side by side.
+	req.Key = "side by side"
+	uids := make([]abi.SessionID, 4)
+	var wg sync.WaitGroup
+	for i := range uids {
+		wg.Go(func() {
+			children, err := r.Fork(t.Context(), req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			uids[i] = children[0].UID
+		})
+	}
+	wg.Wait()
+	if len(slices.Compact(slices.Clone(uids))) != 1 {
+		t.Errorf("children of one key: %v", uids)
+	}
+}

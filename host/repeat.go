@@ -1,8 +1,12 @@
 package host
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"unicode/utf8"
 
 	"github.com/agentcell/agentcell/host/turn"
 	"github.com/agentcell/agentcell/journal"
@@ -11,6 +15,13 @@ import (
 
 // MaxKeyBytes bounds an idempotency key.
 const MaxKeyBytes = 255
+
+func checkKey(key string) error {
+	if len(key) > MaxKeyBytes || !utf8.ValidString(key) {
+		return fmt.Errorf("%w: a key has at most %d bytes of UTF-8", ErrInvalid, MaxKeyBytes)
+	}
+	return nil
+}
 
 // repeat looks for a turn that a request with req's key has begun. If that has
 // ended, it gives the end, and shows the turn's records to req's observer; if
@@ -106,4 +117,55 @@ func (h *Host) turnOf(r row, seq, to abi.Seq, req ExecRequest) (start, last *abi
 		return nil, nil, fmt.Errorf("%w: the turn of seq %d had it with other input", ErrConflict, seq)
 	}
 	return start, last, nil
+}
+
+// keyedChild is the uid of the i-th child of a fork with a key: whoever forks with it
+// again finds the children by their uids.
+func keyedChild(parent abi.SessionID, key string, i int) abi.SessionID {
+	text := binary.BigEndian.AppendUint32([]byte("agentcell fork 1\n"), uint32(i))
+	text = append(append(text, parent...), '\n')
+	sum := sha256.Sum256(append(text, key...))
+	return abi.NewSessionID([12]byte(sum[:12]))
+}
+
+// forked gives the children that a request with req's key has made, nil if there was
+// none. They must be those that req would make.
+func (h *Host) forked(parent row, req ForkRequest) ([]Session, error) {
+	conflict := func(format string, args ...any) ([]Session, error) {
+		return nil, fmt.Errorf("key %q: %w: %s", req.Key, ErrConflict, fmt.Sprintf(format, args...))
+	}
+	var made []Session
+	for i := range min(req.Count+1, MaxForkCount) {
+		r, err := h.row(keyedChild(parent.UID, req.Key, i))
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
+		if err == nil {
+			made = append(made, h.show(r))
+		}
+	}
+	switch n := len(made); {
+	case n == 0:
+		return nil, nil
+	case n != req.Count:
+		return conflict("it made another number of children than %d, or some of them are deleted", req.Count)
+	}
+	for i, s := range made {
+		name := ""
+		if len(req.Names) > 0 {
+			name = req.Names[i]
+		}
+		switch {
+		case req.At != 0 && req.At != s.ForkSeq:
+			return conflict("its children begin at seq %d", s.ForkSeq)
+		case req.Model != "" && req.Model != s.Model:
+			return conflict("its children have the model %q", s.Model)
+		case name != s.Name:
+			return conflict("session %s is named %q", s.UID, s.Name)
+		case !maps.Equal(req.Labels, s.Labels):
+			return conflict("session %s has other labels", s.UID)
+		}
+	}
+	h.log.Info("fork repeated", "session", parent.UID, "children", len(made))
+	return made, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,13 +45,18 @@ on it. Their first record names it. An open turn keeps its model.
 With --run each child runs a turn on that input, with --inputs there is a child for each
 line of a file, which is its input: the best of many, or many questions, in one command. So
 many run side by side as --parallel says, and a table shows what came of them. The
-exit code is that of the turn that went worst.`,
+exit code is that of the turn that went worst.
+
+With --key the same command may be given again, whatever has become of it: the children are
+made once, and each runs its turn once; what was cut short is taken up, what had not begun
+is run. With --run or --inputs there is always a key, which is told of at once if none is given.`,
 		Example: `  agentctl fork --session demo
   agentctl fork demo --count 2 --names left,right --label try=2
   agentctl fork demo --at 5
   agentctl fork demo --model echo
   agentctl fork demo --count 3 --run "try again, another way"
-  agentctl fork demo --inputs questions.txt --parallel 8`,
+  agentctl fork demo --inputs questions.txt --parallel 8
+  agentctl fork demo --count 3 --run "try again" --key tries-1`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.given = cmd.Flags().Changed
 			return runFork(cmd.Context(), a, opts)
@@ -89,7 +95,7 @@ func (o *forkOptions) request() (host.ForkRequest, error) {
 	case len(slices.Compact(sorted)) != len(names):
 		return host.ForkRequest{}, usagef("--names has a name twice; names are unique in a project")
 	}
-	req := host.ForkRequest{At: abi.Seq(o.at), Count: count, Names: names, Labels: o.labels}
+	req := host.ForkRequest{At: abi.Seq(o.at), Count: count, Names: names, Labels: o.labels, Key: o.fan.key}
 	if o.fan.files.script == "" {
 		req.Model = o.fan.model // a script is a model of the turn's alone
 	}
@@ -112,6 +118,10 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 		return err
 	}
 	a.stays = inputs != nil
+	if a.stays && req.Key == "" {
+		opts.fan.key = rand.Text()
+		req.Key = opts.fan.key
+	}
 	return a.withSession(ctx, opts.fan.files.script, opts.session.ref, func(h *edge.Host, parent host.Session) error {
 		req.Session = parent.UID
 		if parent.Head.Seq < req.At {
@@ -143,6 +153,9 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 			a.note("the turn is parked there, and each child waits by itself: %s shows for what", a.inPlace("get")+" --session CHILD")
 		}
 		if inputs != nil {
+			if !opts.given("key") {
+				a.note("if this is cut short, the same command with --key %s runs what is left", opts.fan.key)
+			}
 			return a.runChildren(ctx, h, children, inputs, opts.fan)
 		}
 		for _, child := range children {

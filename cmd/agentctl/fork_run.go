@@ -26,6 +26,7 @@ type fanOutFlags struct {
 	parallel int
 	model    string
 	deadline time.Duration
+	key      string
 	files    turnFlags
 }
 
@@ -35,6 +36,7 @@ func (o *fanOutFlags) add(cmd *cobra.Command, a *app) {
 	f.Var(text(&o.inputs, ""), "inputs", "make a child for each line of `FILE` (or - for stdin), and run its turn on that line")
 	f.IntVar(&o.parallel, "parallel", 0, "run at most `P` turns at once (default: 4 for each processor)")
 	f.Var(text(&o.model, ""), "model", "give the children the model `M` for calls that name none")
+	f.Var(text(&o.key, ""), "key", "make the children, and run each one's turn, once for all commands with the key `K`")
 	f.Var(duration(&o.deadline), "deadline", "fail a turn after this `TIME` (default 10m)")
 	o.files.add(cmd, a)
 }
@@ -143,7 +145,7 @@ func (a *app) runChildren(ctx context.Context, h *edge.Host, children []host.Ses
 			for i := range next {
 				f.turn(ctx, f.rows[i], host.ExecRequest{
 					Session: children[i].UID, Inputs: inputs[i%len(inputs)], Model: o.files.model(o.model),
-					Deadline: o.deadline, CallTimeout: a.callTimeout,
+					Deadline: o.deadline, CallTimeout: a.callTimeout, Key: o.key,
 				})
 			}
 		})
