@@ -483,6 +483,38 @@ func TestBudget_Unwritten(t *testing.T) {
 	}
 }
 
+// TestBudget_CheckReadsNoHistory: what is read for a turn with budgets does not grow with
+// the record, nor with the forks that share the account.
+func TestBudget_CheckReadsNoHistory(t *testing.T) {
+	r, _ := budgetRig(t, &metered{input: 1, output: 1})
+	f := r.spoil()
+	r.open()
+	const plenty = 1 << 40
+	uid := r.createWith(host.Amounts{Tokens: plenty, Turns: plenty}, host.Amounts{ModelCalls: plenty, Cost: plenty})
+	var reads atomic.Int64
+	count := func(_, value []byte) []byte {
+		reads.Add(1)
+		return value
+	}
+	turn := func() int64 {
+		reads.Store(0)
+		f.rot.Store(&count)
+		r.exec(uid, "model a; tools x:read; model b")
+		f.rot.Store(nil)
+		return reads.Load()
+	}
+	turn()
+	first := turn()
+	fork(t, r, host.ForkRequest{Session: uid, Count: 64})
+	for range 30 { // of ten records each
+		r.exec(uid, "model a; tools x:read; model b")
+	}
+	const chance = 30 // flushes come when they will
+	if last := turn(); first == 0 || last > first+chance {
+		t.Errorf("%d rows were read for a turn, and %d for one after 300 records and 64 forks", first, last)
+	}
+}
+
 func TestBudget_Bad(t *testing.T) {
 	r, _ := budgetRig(t, &metered{})
 	for _, b := range []host.Amounts{{Tokens: -1}, {Wall: -1}} {
