@@ -2,10 +2,10 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -18,7 +18,7 @@ import (
 func (p protocol) Answer(req model.Request, room *remote.Room) remote.Answer {
 	return &answer{
 		req: req, room: room, model: p.Model,
-		names: remote.NewToolNames(req.Call.Tools), calls: map[int]*call{},
+		names: remote.NewToolNames(req.Call.Tools), open: map[int]*call{},
 	}
 }
 
@@ -36,18 +36,21 @@ type answer struct {
 	reasoning [2]strings.Builder // reasoning_content and reasoning
 	details   details
 	images    []abi.Part
-	calls     map[int]*call
+	calls     []*call       // in the order in which they began
+	open      map[int]*call // by the index that pieces of them have
 	usage     *usage
 }
 
 // call is a tool call as far as it has come.
 type call struct {
+	index    int
 	id, name string
 	args     strings.Builder
 }
 
 // chunk is a piece of a streamed answer, or a whole one.
 type chunk struct {
+	Object  string          `json:"object"`
 	Error   json.RawMessage `json:"error"`
 	Model   string          `json:"model"`
 	Choices []struct {
@@ -90,11 +93,17 @@ type usage struct {
 	} `json:"completion_tokens_details"`
 }
 
+// reported is the event, or the object, that some endpoints report an error as.
+const reported = "error"
+
 // Event implements remote.Answer.
-func (a *answer) Event(_ string, data []byte) (string, bool, error) {
-	if string(bytes.TrimSpace(data)) == "[DONE]" {
+func (a *answer) Event(name string, data []byte) (string, bool, error) {
+	switch {
+	case string(bytes.TrimSpace(data)) == "[DONE]":
 		a.over = true
 		return "", true, nil
+	case name == reported:
+		return "", false, remote.InStream(data)
 	}
 	text, err := a.take(data)
 	return text, false, err
@@ -112,7 +121,7 @@ func (a *answer) take(data []byte) (string, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return "", remote.Garbage("its answer cannot be read: %s", abi.JSONProblem(err))
 	}
-	if len(c.Error) > 0 && string(c.Error) != "null" {
+	if c.Object == reported || len(c.Error) > 0 && string(c.Error) != "null" {
 		return "", remote.InStream(data)
 	}
 	if c.Model != "" {
@@ -179,23 +188,21 @@ func (a *answer) message(m message) (text string, err error) {
 // partCost is what a part takes of the room beside its text.
 const partCost = 1 << 10
 
-// call takes a piece of the tool call with its index, or at place i of the list.
+// call takes a piece of the tool call with its index, or at place i of the list. There
+// are endpoints that give whole calls, and none of them a number, or all the same: an
+// id of its own begins a call as well.
 func (a *answer) call(i int, piece toolCallPiece) error {
 	if piece.Index != nil {
 		i = *piece.Index
-	} else if piece.ID != "" {
-		// Whole calls, one in each chunk, and none of them numbered.
-		for a.calls[i] != nil && a.calls[i].id != piece.ID {
-			i++
-		}
 	}
-	c := a.calls[i]
-	if c == nil {
+	c := a.open[i]
+	if c == nil || piece.ID != "" && c.id != "" && piece.ID != c.id {
 		if err := a.room.Take(partCost); err != nil {
 			return err
 		}
-		c = new(call)
-		a.calls[i] = c
+		c = &call{index: i}
+		a.open[i] = c
+		a.calls = append(a.calls, c)
 	}
 	args, err := unquote(piece.Function.Arguments)
 	if err != nil {
@@ -279,8 +286,9 @@ func (a *answer) Result() (model.Result, error) {
 		m.Parts = append(m.Parts, abi.Part{Text: &abi.TextPart{Text: a.text.String()}})
 	}
 	m.Parts = append(m.Parts, a.images...)
-	for n, i := range slices.Sorted(maps.Keys(a.calls)) {
-		part, err := a.toolCall(n, a.calls[i])
+	slices.SortStableFunc(a.calls, func(one, other *call) int { return cmp.Compare(one.index, other.index) })
+	for n, c := range a.calls {
+		part, err := a.toolCall(n, c)
 		if err != nil {
 			return model.Result{}, err
 		}

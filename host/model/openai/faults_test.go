@@ -3,6 +3,7 @@ package openai_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,6 +74,82 @@ func TestContract(t *testing.T) {
 	modeltest.Run(t, provider(s, openai.Options{}), model.Request{
 		Call: abi.ModelCall{Model: "m", Messages: []abi.Message{abi.Text(abi.RoleUser, "hi")}},
 	})
+}
+
+// Tool calls come in many forms, and errors in the middle of a stream too.
+func TestForms(t *testing.T) {
+	piece := func(calls string) string {
+		return `data: {"choices":[{"index":0,"delta":{"tool_calls":[` + calls + "]}}]}\n\n"
+	}
+	const end = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}` + "\n\n"
+	for name, tt := range map[string]struct {
+		stream string
+		want   string // of the calls, or the error
+	}{
+		"in pieces": {
+			piece(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":"}},{"index":1,"id":"b","function":{"name":"g","arguments":""}}`) +
+				piece(`{"index":1,"function":{"arguments":"{}"}}`) + piece(`{"index":0,"function":{"arguments":"1}"}}`) + end,
+			`a f {"x":1}; b g {}; `,
+		},
+		"with the id in each piece": {
+			piece(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":"}}`) + piece(`{"index":0,"id":"a","function":{"name":"f","arguments":"1}"}}`) + end,
+			`a f {"x":1}; `,
+		},
+		"none numbered": {
+			piece(`{"id":"a","function":{"name":"f","arguments":"{}"}}`) + piece(`{"id":"b","function":{"name":"g","arguments":{"y":2}}}`) + end,
+			`a f {}; b g {"y":2}; `,
+		},
+		"all numbered 0": {
+			piece(`{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}`) + piece(`{"index":0,"id":"b","function":{"name":"g","arguments":"{\"y\":"}}`) +
+				piece(`{"index":0,"function":{"arguments":"2}"}}`) + end,
+			`a f {}; b g {"y":2}; `,
+		},
+		"the last one first": {
+			piece(`{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}`) + piece(`{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}`) + end,
+			`a f {}; b g {}; `,
+		},
+		"an event that is an error":   {"event: error\ndata: {\"message\":\"no such thing\",\"type\":\"invalid_request_error\"}\n\n", "no such thing"},
+		"an object that is an error":  {role + `data: {"object":"error","message":"too long","code":400}` + "\n\n", "too long"},
+		"an error that is only words": {role + `data: {"error":"out of memory"}` + "\n\n", "out of memory"},
+	} {
+		s := modeltest.Serve(t, modeltest.Answer(200, tt.stream))
+		r, err := limited(s, openai.Options{}, 1).Complete(t.Context(), model.Request{}, nil)
+		got := ""
+		for _, p := range r.Message.Parts {
+			got += fmt.Sprintf("%s %s %s; ", p.ToolCall.ID, p.ToolCall.Tool, p.ToolCall.Args)
+		}
+		if err != nil && strings.Contains(err.Error(), tt.want) {
+			got = tt.want
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, tt.want)
+		}
+	}
+}
+
+// S4: an answer that has the key in a place where nobody looks is not taken either.
+func TestS4_KeyInAnyPlace(t *testing.T) {
+	const quoted = `sk-"canary"\0123456789`
+	escaped := `sk-\"canary\"\\0123456789`
+	for name, answer := range map[string]string{
+		"its model":        `{"model":"KEY","choices":[{"message":{"reasoning_content":"r","content":"hi"}}]}`,
+		"its reasoning":    `{"choices":[{"message":{"reasoning_content":"KEY","content":"hi"}}]}`,
+		"a detail":         `{"choices":[{"message":{"reasoning_details":[{"type":"x","data":"KEY"}],"content":"hi"}}]}`,
+		"a type":           `{"choices":[{"message":{"content":"hi","images":[{"image_url":{"url":"data:image/KEY;base64,AA=="}}]}}]}`,
+		"the id of a call": `{"choices":[{"message":{"tool_calls":[{"id":"KEY","function":{"name":"f","arguments":"{}"}}]}}]}`,
+		"an argument":      `{"choices":[{"message":{"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"a":"KEY"}}}]}}]}`,
+	} {
+		c, err := remote.New(remote.Endpoint{
+			Name: "fake", URL: "http://fake.invalid/", Transport: modeltest.Serve(t, modeltest.Answer(200, strings.ReplaceAll(answer, "KEY", escaped))),
+			Key: remote.Key{Name: "env:KEY", Get: func() (string, error) { return quoted, nil }}, Auth: "X-Key",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := openai.New(c, openai.Options{}).Complete(t.Context(), model.Request{}, nil); err == nil || !strings.Contains(err.Error(), "holds the key") {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
 }
 
 // An answer counts, whatever its provider says of the tokens that it took.

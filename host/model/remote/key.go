@@ -1,6 +1,8 @@
 package remote
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -44,19 +46,22 @@ func (k Key) get() (string, error) {
 // errEchoed reports an answer that would carry the key into the record.
 var errEchoed = errors.New("the answer holds the key that was sent with the request; it is not taken")
 
-// holdsKey reports whether a message has the key in it.
-func holdsKey(m model.Result, key string) bool {
+// holdsKey reports whether an answer has the key in it, anywhere that a record would.
+func holdsKey(r model.Result, key string) bool {
 	if key == "" {
 		return false
 	}
-	for _, p := range m.Message.Parts {
-		switch {
-		case p.Text != nil && strings.Contains(p.Text.Text, key),
-			p.Reasoning != nil && strings.Contains(string(p.Reasoning.OpaqueBytes), key),
-			p.ToolCall != nil && (strings.Contains(string(p.ToolCall.Args), key) || strings.Contains(p.ToolCall.ID+" "+p.ToolCall.Tool, key)),
-			p.File != nil && (strings.Contains(p.File.URI, key) || strings.Contains(string(p.File.Bytes), key)):
+	for _, p := range r.Message.Parts { // of what JSON has as base64
+		if p.Reasoning != nil && holds(p.Reasoning.OpaqueBytes, key) || p.File != nil && holds(p.File.Bytes, key) {
 			return true
 		}
 	}
-	return m.Usage != nil && strings.Contains(m.Usage.Model, key)
+	all, err := json.Marshal(r)
+	return err == nil && holds(all, key)
+}
+
+// holds looks for the key as it is, and as JSON writes it.
+func holds(b []byte, key string) bool {
+	quoted, err := json.Marshal(key)
+	return bytes.Contains(b, []byte(key)) || err == nil && bytes.Contains(b, quoted[1:len(quoted)-1])
 }
