@@ -1,14 +1,7 @@
 package policy
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-
 	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 
 	"github.com/agentcell/agentcell/host/turn"
@@ -78,61 +71,3 @@ func (f *facts) ResolveName(name string) (any, bool) {
 
 // Parent implements cel.Activation.
 func (f *facts) Parent() cel.Activation { return nil }
-
-// readArgs makes CEL's values of arguments. Each is made once, as CEL keeps in a value
-// what it has found out about its size.
-func readArgs(text []byte) ref.Val {
-	if len(text) == 0 {
-		text = []byte("{}")
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	var args map[string]any
-	if err := d.Decode(&args); err != nil {
-		return types.WrapErr(fmt.Errorf("args: %w", err))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return types.NewErr("args: more than one object")
-	}
-	v, err := value(args, 0)
-	if err != nil {
-		return types.WrapErr(fmt.Errorf("args: %w", err))
-	}
-	return v
-}
-
-// value makes CEL's value of a JSON value. An error is one of the arguments as a whole:
-// within a value CEL would take it for equal to anything.
-func value(v any, depth int) (ref.Val, error) {
-	if depth > abi.MaxDepth {
-		return nil, fmt.Errorf("nested deeper than %d", abi.MaxDepth)
-	}
-	switch v := v.(type) {
-	case bool:
-		return types.Bool(v), nil
-	case string:
-		return types.String(v), nil
-	case json.Number:
-		return number(string(v))
-	case []any:
-		list := make([]ref.Val, len(v))
-		for i, e := range v {
-			var err error
-			if list[i], err = value(e, depth+1); err != nil {
-				return nil, err
-			}
-		}
-		return types.NewRefValList(types.DefaultTypeAdapter, list), nil
-	case map[string]any:
-		m := make(map[ref.Val]ref.Val, len(v))
-		for k, e := range v {
-			member, err := value(e, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			m[types.String(k)] = member
-		}
-		return types.NewRefValMap(types.DefaultTypeAdapter, m), nil
-	}
-	return types.NullValue, nil
-}
