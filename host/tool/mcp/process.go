@@ -180,9 +180,15 @@ var _ io.Writer = (*stderr)(nil)
 func (w *stderr) Write(b []byte) (int, error) {
 	for rest := b; len(rest) > 0 && w.logged < maxLogged; {
 		line, after, ended := bytes.Cut(rest, []byte("\n"))
-		w.line = append(w.line, line[:min(len(line), maxLogLine-len(w.line))]...)
+		// Where a line is cut a secret may be cut, too, which is no more found.
+		kept := maxLogLine + w.screen.longest
+		w.line = append(w.line, line[:min(len(line), kept-len(w.line))]...)
 		if ended {
-			w.log.Debug("stderr", "line", string(w.screen.redact(w.line)))
+			text := w.screen.redact(w.line)
+			if len(w.line) == kept {
+				text = text[:max(0, len(text)-w.screen.longest)]
+			}
+			w.log.Debug("stderr", "line", string(text))
 			if w.logged += len(w.line) + 1; w.logged >= maxLogged {
 				w.log.Debug("stderr: no more is logged")
 			}

@@ -174,5 +174,8 @@ func (e *events) next() ([]byte, error) {
 	if err != nil {
 		return nil, screen.fail(err)
 	}
+	if message == nil {
+		return []byte("\n"), nil
+	}
 	return fmt.Appendf(nil, "data: %s\n\n", bytes.ReplaceAll(message, []byte("\n"), nil)), nil
 }

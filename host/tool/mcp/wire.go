@@ -31,6 +31,7 @@ type screen struct {
 	limit   int      // of a message
 	secrets [][]byte // and what stands in their place
 	marks   [][]byte
+	longest int // of the secrets
 
 	mu      sync.Mutex
 	chatter int
@@ -51,6 +52,7 @@ func newScreen(limit int, secrets map[string]string) *screen {
 		mark := []byte("[" + name + "]")
 		s.secrets = append(s.secrets, []byte(secret), escaped[1:len(escaped)-1])
 		s.marks = append(s.marks, mark, mark)
+		s.longest = max(s.longest, len(escaped))
 	}
 	return s
 }
@@ -80,6 +82,42 @@ func (s *screen) redact(b []byte) []byte {
 	return b
 }
 
+// redactStrings is redact for JSON, whose strings can be written in many ways: a server
+// may escape what needs it not, such as a slash.
+func (s *screen) redactStrings(b []byte) []byte {
+	if len(s.secrets) == 0 || bytes.IndexByte(b, '\\') < 0 {
+		return b
+	}
+	out := make([]byte, 0, len(b))
+	for len(b) > 0 {
+		begin := bytes.IndexByte(b, '"')
+		if begin < 0 {
+			break
+		}
+		end := begin + 1
+		for ; b[end] != '"'; end++ {
+			if b[end] == '\\' {
+				end++
+			}
+		}
+		out = append(append(out, b[:begin]...), s.redactString(b[begin:end+1])...)
+		b = b[end+1:]
+	}
+	return append(out, b...)
+}
+
+func (s *screen) redactString(literal []byte) []byte {
+	var text string
+	if bytes.IndexByte(literal, '\\') < 0 || json.Unmarshal(literal, &text) != nil {
+		return literal
+	}
+	redacted := string(s.redact([]byte(text)))
+	if redacted == text {
+		return literal
+	}
+	return quote([]byte(redacted))
+}
+
 func (s *screen) tooLong() error {
 	return fmt.Errorf("it sent a message of more than %d bytes", s.limit)
 }
@@ -91,6 +129,9 @@ func (s *screen) message(b []byte) ([]byte, error) {
 	if err := json.Unmarshal(b, &fields); err != nil {
 		return nil, fmt.Errorf("it sent what is no message: %.60q", b)
 	}
+	if escaped := s.redactStrings(b); !bytes.Equal(escaped, b) {
+		return s.message(escaped)
+	}
 	if method, ok := fields["method"]; ok {
 		cost := noticeCost
 		if _, ok := fields["id"]; ok {
@@ -99,11 +140,13 @@ func (s *screen) message(b []byte) ([]byte, error) {
 		if err := s.count(len(b) + cost); err != nil {
 			return nil, err
 		}
-		switch string(method) {
-		case `"notifications/tools/list_changed"`:
+		var name string
+		_ = json.Unmarshal(method, &name) // what is no text has no name
+		switch name {
+		case "notifications/tools/list_changed":
 			s.changed.Store(true)
 			return nil, nil
-		case `"notifications/progress"`, `"notifications/message"`:
+		case "notifications/progress", "notifications/message":
 			return nil, nil
 		}
 		return b, nil

@@ -201,3 +201,28 @@ func TestLoad(t *testing.T) {
 		t.Errorf("a broken reader: %v", err)
 	}
 }
+
+// FuzzNew: whatever a script has in it is tools that can be offered, or ErrScript.
+func FuzzNew(f *testing.F) {
+	for _, seed := range []string{
+		`{"name":"read","description":"d","input_schema":{"type":"object"},"output":{"n":9007199254740993}}`,
+		`{"name":"a.b","approval":true,"on_crash":"retry","echo":true}` + "\n" + `{"name":"c","error":"no","delay_ms":1}`,
+		`{"name":"x","hang":true}`, `{"name":"x","output":[]}`, "\n",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := script.New(strings.NewReader(text))
+		if err != nil {
+			if !errors.Is(err, script.ErrScript) {
+				t.Errorf("the error is %v, want ErrScript", err)
+			}
+			return
+		}
+		for name, x := range s.Tools() {
+			if err := x.Check(); err != nil || x.Definition.Name != name {
+				t.Errorf("%q: %v", name, err)
+			}
+		}
+	})
+}
