@@ -23,6 +23,9 @@ RACE := ./journal/... ./host/... ./runtimes/... ./sdk/... ./wasm/... ./cmd/agent
 # How long make soak runs random sessions.
 SOAK ?= 10m
 
+# How long make fuzz tries each decoder.
+FUZZ ?= 1m
+
 # Packages with benchmarks of goals.
 BENCH := ./journal ./wasm/... ./host/... ./cmd/agentctl
 
@@ -33,7 +36,7 @@ CROSS := linux/arm64 linux/arm darwin/arm64 windows/amd64
 # How many suspended sessions make scale makes; each takes some 15 KB of disk.
 SCALE ?= 100000
 
-.PHONY: all harnesses agentctl demo test race check cross bench scale soak clean help
+.PHONY: all harnesses agentctl demo test race check cross bench scale soak fuzz clean help
 
 all: agentctl ## build bin/agentctl, with the harnesses bundled
 
@@ -91,6 +94,11 @@ scale: harnesses ## measure 100,000 suspended sessions (SCALE=100000) and 10,000
 soak: harnesses ## run the long tests: 10 minutes (SOAK=10m) of random sessions under kill -9, then the others
 	AGENTCELL_SOAK=$(SOAK) go test -count=1 -timeout=0 -v -run='^TestSoak$$' ./host
 	AGENTCELL_SOAK=$(SOAK) go test -count=1 -timeout=0 -skip='^TestSoak$$' ./journal/... ./wasm/... ./host/...
+
+fuzz: harnesses ## fuzz everything that reads what others wrote, each for a minute (FUZZ=1m)
+	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' . | sort | while IFS=: read -r file target; do \
+		go test -run='^$$' -fuzz="^$${target#func }$$" -fuzztime=$(FUZZ) "$${file%/*}" || exit 1; \
+	done
 
 clean: ## remove what was built
 	rm -rf bin harnesses/bundle/*.wasm harnesses/bundle/*.wasm.gz
