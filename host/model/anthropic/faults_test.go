@@ -83,6 +83,23 @@ func TestContract(t *testing.T) {
 	})
 }
 
+// The API takes nothing but text of a tool that has failed.
+func TestFailedTool(t *testing.T) {
+	s := modeltest.Serve(t, modeltest.Answer(200, text+piece("hi")+ended))
+	failed := abi.Part{ToolResult: &abi.ToolResult{ID: "c1", IsError: true, Error: "no", Content: []abi.Part{
+		{Text: &abi.TextPart{Text: "see"}}, {File: &abi.FilePart{MIME: "image/png", Name: "a.png", Bytes: []byte("png")}},
+	}}}
+	call := abi.ModelCall{Messages: []abi.Message{{Role: abi.RoleTool, Parts: []abi.Part{failed}}}}
+	if _, err := provider(s, anthropic.Options{}).Complete(t.Context(), model.Request{Call: call}, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"max_tokens":8192,"messages":[{"content":[{"content":[{"text":"error: no\nsee","type":"text"},` +
+		`{"text":"[a file that cannot be shown: type \"image/png\", a.png, 3 bytes]","type":"text"}],"is_error":true,"tool_use_id":"c1","type":"tool_result"}],"role":"user"}],"model":"m-1","stream":true}` + "\n"
+	if diff := cmp.Diff(want, s.Requests()[0].Body); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // An answer counts, whatever its provider says of the tokens that it took.
 func TestUsage(t *testing.T) {
 	for usage, want := range map[string]*abi.Usage{

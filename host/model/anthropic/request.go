@@ -200,7 +200,7 @@ func toolResult(r abi.ToolResult) remote.Object {
 			continue
 		}
 		b, err := file(*part.File)
-		if err != nil {
+		if err != nil || r.IsError { // an error has text alone, says the API
 			b = text(remote.Unseen(*part.File))
 		}
 		content = append(content, b)
