@@ -37,6 +37,9 @@ type Config struct {
 	// Memory is how the memories of cells are held; the zero value takes the best
 	// way that works on this system. New fails if one that is named does not.
 	Memory Memory
+	// HostBytes is the memory that the process may have; 0 means that nobody knows, and
+	// that it is enough for the defaults of what follows.
+	HostBytes uint64
 	// MaxIdle is how many idle instances of a module are kept for the next
 	// ones, until they have not been needed for some seconds; 0 means 512, or 32
 	// where addresses have 32 bits, a negative number none. They hold no more
@@ -106,7 +109,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.LoadTimeout == 0 {
 		cfg.LoadTimeout = 10 * time.Minute
 	}
-	room := defaultRoom(memoryThereIs(), bits.UintSize)
+	room := defaultRoom(cfg.HostBytes, bits.UintSize)
 	if cfg.MaxIdle == 0 {
 		cfg.MaxIdle = room.idle
 	}

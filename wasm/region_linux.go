@@ -47,22 +47,6 @@ func mostRegions() int64 {
 	return most / 4
 }
 
-// memoryThereIs is that of the machine, or of the control group if that may have
-// less, in bytes.
-func memoryThereIs() uint64 {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return 0
-	}
-	n := uint64(info.Totalram) * uint64(info.Unit)
-	if text, err := os.ReadFile("/sys/fs/cgroup/memory.max"); err == nil {
-		if most, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {
-			n = min(n, most)
-		}
-	}
-	return n
-}
-
 // trackers are those of this system, the best first.
 func trackers(pageSize int) []tracker {
 	var list []tracker

@@ -256,7 +256,7 @@ func over(store *journal.Journal, s settled) (*Host, error) {
 // newEngine makes the engine. A cache saves time and nothing else: where there
 // can be none, as in a container without a home directory, it goes without.
 func newEngine(o Options) (*wasm.Engine, error) {
-	cfg := wasm.Config{Interpreter: o.Interpreter, CacheDir: o.CacheDir, Progress: progress(o.Progress)}
+	cfg := wasm.Config{Interpreter: o.Interpreter, CacheDir: o.CacheDir, HostBytes: uint64(memory()), Progress: progress(o.Progress)}
 	engine, err := wasm.New(cfg)
 	if err == nil || cfg.CacheDir == "" {
 		return engine, err
