@@ -26,7 +26,8 @@ func newClaims() claims {
 }
 
 // claim makes x the one that has its session. If another one does, x waits behind
-// those that wait already, or is refused unless wait is set.
+// those that wait already, or is refused unless wait is set. Whoever calls names
+// the session.
 func (h *Host) claim(ctx context.Context, x *execution, wait bool) error {
 	h.mu.Lock()
 	switch {
@@ -40,10 +41,10 @@ func (h *Host) claim(ctx context.Context, x *execution, wait bool) error {
 		return nil
 	case !wait:
 		h.mu.Unlock()
-		return fmt.Errorf("session %s: %w: a turn is running", x.uid, ErrBusy)
+		return fmt.Errorf("%w: a turn is running", ErrBusy)
 	case len(h.claims.queue[x.uid]) >= h.cfg.MaxQueue:
 		h.mu.Unlock()
-		return fmt.Errorf("session %s: %w: %d turns wait for it already", x.uid, ErrBusy, h.cfg.MaxQueue)
+		return fmt.Errorf("%w: %d turns wait for it already", ErrBusy, h.cfg.MaxQueue)
 	}
 	w := &waiter{x: x, given: make(chan struct{})}
 	h.claims.queue[x.uid] = append(h.claims.queue[x.uid], w)
@@ -69,7 +70,7 @@ func (h *Host) claim(ctx context.Context, x *execution, wait bool) error {
 		h.turns.Done()
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("session %s: waiting for its turn: %w", x.uid, context.Cause(ctx))
+		return fmt.Errorf("waiting for its turn: %w", context.Cause(ctx))
 	}
 	return ErrClosed
 }

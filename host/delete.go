@@ -31,7 +31,7 @@ func (h *Host) delete(ctx context.Context, uid abi.SessionID, force bool) (Sessi
 	}
 	o, err := h.outside(ctx, uid)
 	if err != nil {
-		return Session{}, err
+		return Session{}, fmt.Errorf("session %s: %w", uid, err)
 	}
 	defer o.done()
 	r := o.r

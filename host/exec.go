@@ -54,7 +54,7 @@ func (h *Host) exec(ctx context.Context, req ExecRequest) (Execution, error) {
 	x := newExecution(h, req.Session)
 	x.cancel = cancel
 	if err := h.claim(ctx, x, req.Wait); err != nil {
-		return Execution{}, err
+		return Execution{}, fmt.Errorf("session %s: %w", x.uid, err)
 	}
 	end, err := h.hold(ctx, x, req)
 	// The session is free before anybody is told, and before a slow observer has

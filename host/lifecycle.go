@@ -46,7 +46,7 @@ func (h *Host) cancel(ctx context.Context, uid abi.SessionID) (Execution, error)
 	x := newExecution(h, uid)
 	x.canceling = true
 	if err := h.claim(ctx, x, true); err != nil {
-		return Execution{}, err
+		return Execution{}, fmt.Errorf("session %s: %w", x.uid, err)
 	}
 	defer h.release(x)
 	req := ExecRequest{Session: uid, Abandon: true}

@@ -661,3 +661,41 @@ func BenchmarkCancel(b *testing.B) {
 		})
 	}
 }
+
+// An error names its session, and does so once.
+func TestErrorsNameTheSessionOnce(t *testing.T) {
+	r := newRig(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	r.models["echo"] = providerFunc(func(context.Context, model.Request, func(model.Delta)) (model.Result, error) {
+		close(entered)
+		<-leave
+		return model.Result{Message: abi.Text("", "hi")}, nil
+	})
+	r.open()
+	ctx := t.Context()
+	busy := r.create("echo").UID
+	var wg sync.WaitGroup
+	wg.Go(func() { r.exec(busy, "x") })
+	<-entered
+	defer wg.Wait()
+	defer close(leave)
+	for _, uid := range []abi.SessionID{busy, "sess-nobody"} {
+		for name, call := range map[string]func() error{
+			"exec":    func() error { _, err := r.Exec(ctx, host.ExecRequest{Session: uid, Inputs: say("x")}); return err },
+			"suspend": func() error { _, err := r.Suspend(ctx, uid); return err },
+			"wake":    func() error { _, err := r.Wake(ctx, uid); return err },
+			"signal":  func() error { _, err := r.Signal(ctx, uid, "go", nil); return err },
+			"decide":  func() error { _, err := r.Decide(ctx, host.DecideRequest{Session: uid, Approved: true}); return err },
+			"delete":  func() error { _, err := r.Delete(ctx, uid, false); return err },
+			"upgrade": func() error {
+				_, err := r.Upgrade(ctx, host.UpgradeRequest{Session: uid, Harness: harness(t, "echo")})
+				return err
+			},
+			"budget": func() error { _, err := r.SetBudget(ctx, uid, &host.Amounts{}, nil); return err },
+		} {
+			if err := call(); err == nil || strings.Count(err.Error(), string(uid)) != 1 {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}

@@ -23,7 +23,7 @@ func (h *Host) outside(ctx context.Context, uid abi.SessionID) (*outsider, error
 	if err := h.claim(ctx, x, false); err != nil {
 		return nil, err
 	}
-	r, err := h.row(uid)
+	r, err := h.stored(uid)
 	if err != nil {
 		h.release(x)
 		return nil, err
@@ -124,13 +124,40 @@ func (h *Host) sessionNow(uid abi.SessionID) (Session, error) {
 const maxPayloadBytes = 1 << 20
 
 // Signal ends a wait for the signal of that name; payload is JSON or empty. The
-// turn does not go on by itself: Resume it. Nobody waiting for it is ErrConflict.
+// turn does not go on by itself: Resume it. The same again before it has gone on changes
+// nothing; another payload is ErrConflict then, and so is a signal that nobody waits for.
 func (h *Host) Signal(ctx context.Context, uid abi.SessionID, name string, payload []byte) (Session, error) {
 	s, err := h.signal(ctx, uid, name, payload)
 	if err != nil {
 		return Session{}, fmt.Errorf("signal %q: session %s: %w", name, uid, err)
 	}
 	return s, nil
+}
+
+// signaled is the answer to a signal that has come already, for the wait of that id.
+func (o *outsider) signaled(id string, payload []byte) (Session, error) {
+	h, r := o.x.host, o.r
+	var want abi.Digest
+	if len(payload) > 0 {
+		want = abi.DigestOf(payload)
+	}
+	for rec, err := range h.journal.ReadReverse(r.UID, r.Head.Seq, r.sum.Open) {
+		if err != nil {
+			return Session{}, err
+		}
+		e, _, err := h.decode(rec)
+		if err != nil {
+			return Session{}, err
+		}
+		if e.Kind != abi.EventSignal || e.Cell.CallID != id {
+			continue
+		}
+		if e.Cell.Payload != want {
+			return Session{}, fmt.Errorf("%w: it has come already, with another payload", ErrConflict)
+		}
+		return h.state(r, false), nil
+	}
+	return Session{}, fmt.Errorf("no %s for %q: %w", abi.EventSignal, id, journal.ErrCorrupt)
 }
 
 func (h *Host) signal(ctx context.Context, uid abi.SessionID, name string, payload []byte) (Session, error) {
@@ -150,9 +177,12 @@ func (h *Host) signal(ctx context.Context, uid abi.SessionID, name string, paylo
 		return Session{}, err
 	}
 	defer o.done()
-	i := slices.IndexFunc(o.r.sum.Waiting, func(w Waiting) bool { return w.Signal == name && !w.Settled })
-	if i < 0 {
+	i := slices.IndexFunc(o.r.sum.Waiting, func(w Waiting) bool { return w.Signal == name })
+	switch {
+	case i < 0:
 		return Session{}, fmt.Errorf("%w: it does not wait for that signal", ErrConflict)
+	case o.r.sum.Waiting[i].Settled:
+		return o.signaled(o.r.sum.Waiting[i].CallID, payload)
 	}
 	now := o.r.sum.Waiting[i]
 	now.Settled = true

@@ -89,21 +89,32 @@ func decodeSummary(s journal.Session) (sum summary, err error) {
 
 // row reads a session; one that is unknown, or was deleted, is ErrNotFound.
 func (h *Host) row(uid abi.SessionID) (row, error) {
-	s, err := h.journal.Session(uid)
-	if errors.Is(err, journal.ErrNotFound) {
-		return row{}, fmt.Errorf("session %q: %w", uid, ErrNotFound)
-	}
+	r, err := h.stored(uid)
 	if err != nil {
 		return row{}, fmt.Errorf("session %q: %w", uid, err)
 	}
-	if s.IsDeleted() {
-		return row{}, wasDeleted(uid)
+	return r, nil
+}
+
+// stored is row for who names the session in any case.
+func (h *Host) stored(uid abi.SessionID) (row, error) {
+	s, err := h.journal.Session(uid)
+	switch {
+	case errors.Is(err, journal.ErrNotFound):
+		return row{}, ErrNotFound
+	case err != nil:
+		return row{}, err
+	case s.IsDeleted():
+		return row{}, errDeleted
 	}
 	return decodeRow(s)
 }
 
+// errDeleted is why a session that was deleted is not found.
+var errDeleted = fmt.Errorf("%w: it was deleted", ErrNotFound)
+
 func wasDeleted(uid abi.SessionID) error {
-	return fmt.Errorf("session %q: %w: it was deleted", uid, ErrNotFound)
+	return fmt.Errorf("session %q: %w", uid, errDeleted)
 }
 
 // show is the session as callers see it. Whether a turn runs is asked of this

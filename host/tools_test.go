@@ -274,7 +274,9 @@ func TestWait(t *testing.T) {
 		{"go", "{", host.ErrInvalid},
 		{"go", strings.Repeat(" ", 3) + `[1,` + strings.Repeat("1", 2<<20) + `]`, host.ErrInvalid},
 		{"go", big, nil},
-		{"go", big, host.ErrConflict},
+		{"go", " " + big, nil}, // its sender did not hear that it was taken
+		{"go", "1", host.ErrConflict},
+		{"go", "", host.ErrConflict},
 	} {
 		if _, err := r.Signal(t.Context(), s.UID, tt.name, []byte(tt.payload)); !errors.Is(err, tt.want) {
 			t.Errorf("%q %.20q: %v, want %v", tt.name, tt.payload, err, tt.want)

@@ -27,7 +27,8 @@ func newSignalCommand(a *app) *cobra.Command {
 		Short: "Send the signal that a parked turn waits for",
 		Long: `signal ends a parked turn's wait for the signal NAME. The payload, which the harness
 gets, is recorded with it. Then the turn goes on as with agentctl resume: it wants --tools
-and --script again, if it had them. A signal that nobody waits for is refused.`,
+and --script again, if it had them. A signal that nobody waits for is refused; one that was
+recorded already, as with --no-resume, is not recorded again.`,
 		Example: `  agentctl signal --session unpaid paid --payload '{"amount":42}'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
