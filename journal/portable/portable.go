@@ -18,7 +18,8 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-// Version is the version of the format that this package reads and writes.
+// Version is the version of the format that this package reads and writes, and of what
+// an importer must know of the records in it: see docs/portable.md for when it rises.
 const Version = 1
 
 // What can be wrong with a file; test with errors.Is. All but ErrFormat and
