@@ -190,15 +190,39 @@ func (e *elsewhere) find(call abi.ToolCall) (*turn.Found, bool, error) {
 
 // read is the result at a seq of the other session.
 func (e *elsewhere) read(seq abi.Seq) (*turn.Found, error) {
-	for rec, err := range e.host.read(e.Of, seq, seq) {
-		switch {
-		case err != nil:
+	event, err := e.record(seq)
+	if err != nil {
+		return nil, err
+	}
+	if event.Result == nil {
+		return nil, fmt.Errorf("seq %d of session %s: no %s where one must be: %w", seq, e.Of, abi.EventToolResult, journal.ErrCorrupt)
+	}
+	found := &turn.Found{Result: *event.Result, Session: e.Of, Seq: seq}
+	if event.Cell != nil && event.Cell.Source != "" { // what it names is not in that record
+		found.Args = event.Cell.Args
+		return found, nil
+	}
+	for _, named := range []abi.Seq{found.Result.ApprovalDecisionSeq, found.Result.ApprovalRequestSeq} {
+		if named == 0 || found.Args != nil {
+			continue
+		}
+		event, err := e.record(named)
+		if err != nil {
 			return nil, err
-		case rec.Event.Result != nil:
-			return &turn.Found{Result: *rec.Event.Result, Session: e.Of, Seq: seq}, nil
+		}
+		if event.Cell != nil {
+			found.Args = event.Cell.Args
 		}
 	}
-	return nil, fmt.Errorf("seq %d of session %s: no %s where one must be: %w", seq, e.Of, abi.EventToolResult, journal.ErrCorrupt)
+	return found, nil
+}
+
+// record is the event at a seq of the other session.
+func (e *elsewhere) record(seq abi.Seq) (*abi.Event, error) {
+	for rec, err := range e.host.read(e.Of, seq, seq) {
+		return rec.Event, err
+	}
+	return nil, fmt.Errorf("seq %d of session %s: %w", seq, e.Of, journal.ErrCorrupt)
 }
 
 // granted are the tools of a new turn. One that runs another one again has those that that

@@ -47,7 +47,11 @@ func sourceText(e *abi.Event) string {
 	if e.Cell == nil || e.Cell.Source == "" {
 		return ""
 	}
-	return fmt.Sprintf("(of %s@%d)", e.Cell.Source, e.Cell.SourceSeq)
+	text := fmt.Sprintf("of %s@%d", e.Cell.Source, e.Cell.SourceSeq)
+	if e.Cell.Args != nil {
+		text += ", edited to " + string(e.Cell.Args)
+	}
+	return "(" + text + ")"
 }
 
 func messageText(m abi.Message) string {

@@ -14,6 +14,8 @@ type Found struct {
 	Result  abi.ToolResult
 	Session abi.SessionID
 	Seq     abi.Seq
+	// Args are the arguments that a person gave that call, nil if nobody edited them.
+	Args abi.Struct
 }
 
 // cell is how the TOOL_RESULT names where it was found.
@@ -21,7 +23,23 @@ func (f *Found) cell() *abi.Cell {
 	if f == nil {
 		return nil
 	}
-	return &abi.Cell{Source: f.Session, SourceSeq: f.Seq}
+	return &abi.Cell{Source: f.Session, SourceSeq: f.Seq, Args: f.Args}
+}
+
+// takeFound takes note of where a recorded result was found, if it was.
+func (c *toolCall) takeFound(e *abi.Event) {
+	if e.Cell != nil && e.Cell.Source != "" {
+		c.found = &Found{Result: *e.Result, Session: e.Cell.Source, Seq: e.Cell.SourceSeq, Args: e.Cell.Args}
+	}
+}
+
+// edited are the arguments that a person gave the call, or the one whose result it was
+// given; nil if nobody did.
+func (c *toolCall) edited() abi.Struct {
+	if c.found != nil {
+		return c.found.Args
+	}
+	return c.gate.Edited()
 }
 
 // find gives calls the results that another record has: nothing is made, and nobody

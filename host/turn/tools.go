@@ -300,6 +300,7 @@ func (m *Machine) serveBatch() {
 		case e.Kind == abi.EventToolResult && e.Result != nil && m.callOf(e.Result.ID) != nil:
 			c := m.callOf(e.Result.ID)
 			c.result, c.recorded = e.Result, true
+			c.takeFound(e)
 		case e.Kind == abi.EventApprovalRequest && e.Approval != nil && m.callOf(e.Approval.ToolCallID) != nil:
 			c := m.callOf(e.Approval.ToolCallID)
 			c.gated, c.recovered = true, false
@@ -345,7 +346,7 @@ func (m *Machine) replyTools(r Ready) (Ready, error) {
 	var response abi.ToolCallResponse
 	for _, c := range m.batch {
 		result := *c.result
-		if args := c.gate.Edited(); args != nil && !bytes.Equal(args, c.call.Args) {
+		if args := c.edited(); args != nil && !bytes.Equal(args, c.call.Args) {
 			result.Cell = &abi.ResultCell{Args: args}
 		}
 		response.Results = append(response.Results, result)

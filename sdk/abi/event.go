@@ -154,7 +154,7 @@ type Cell struct {
 
 	// Source and SourceSeq name a record of another session: in EXECUTION_START of a
 	// rerun that of the turn whose inputs it runs again, in TOOL_RESULT the result that
-	// was served in place of a call.
+	// was served in place of a call; Args are those of that call if they were edited.
 	Source    SessionID `json:"source,omitempty"`
 	SourceSeq Seq       `json:"source_seq,omitempty"`
 
