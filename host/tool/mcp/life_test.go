@@ -3,10 +3,13 @@ package mcp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -205,6 +208,65 @@ func TestReaches(t *testing.T) {
 		if got := mcp.Reaches(pattern, "s."); got != want {
 			t.Errorf("%q reaches s.: %t", pattern, got)
 		}
+	}
+}
+
+// hostEnv makes a process of the test binary a host that starts the program it names, with
+// the address to connect to.
+const hostEnv = "AGENTCELL_MCP_TEST_HOST"
+
+func runHost(spec string) {
+	program, address, _ := strings.Cut(spec, " ")
+	s := mcp.New(map[string]config.MCP{"s": {Command: program, Args: []string{"hold", address}}}, mcp.Options{})
+	_, err := s.Tools(context.Background()) // it is never answered
+	panic(fmt.Sprint("the host was not killed: ", err))
+}
+
+// A host that is killed leaves no program behind that does not look at its stdin, where
+// the system can see to it.
+func TestServers_KilledHost(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the system tells no program that its parent has died")
+	}
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	host := exec.Command(os.Args[0])
+	host.Env = append(os.Environ(), hostEnv+"="+path+" "+l.Addr().String())
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if err := host.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = host.Wait()
+	if _, err := io.Copy(io.Discard, server); err != nil && !strings.Contains(err.Error(), "reset") { // returns when it has ended
+		t.Error(err)
+	}
+}
+
+// What a program floods its stderr with is read, so that the program goes on, and is
+// logged up to a bound.
+func TestServers_Noisy(t *testing.T) {
+	c, _ := stdio(t, "noisy")
+	var said lockedBuffer
+	s := open(t, mcp.Options{Log: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))}, map[string]config.MCP{"s": c})
+	if _, err := call(t.Context(), s, "s.ok", ``); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(said.String()); n > 1<<20 || !strings.Contains(said.String(), "no more is logged") {
+		t.Errorf("%d bytes are logged", n)
 	}
 }
 

@@ -20,7 +20,12 @@ import (
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(hostEnv) != "" {
+		runHost(os.Getenv(hostEnv))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // program is the server of testdata, built once.
 var program = sync.OnceValues(func() (string, error) {

@@ -45,6 +45,7 @@ type process struct {
 	stdout *os.File
 	screen *screen
 	eof    chan struct{} // closed when nothing more is read
+	ended  chan struct{} // closed when the program has ended
 	once   sync.Once
 }
 
@@ -56,7 +57,8 @@ func newProcess(s *server) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(s.conf.Command, s.conf.Args...), screen: newScreen(s.conf.Limits.ResultBytes, secrets), eof: make(chan struct{})}
+	p := &process{cmd: exec.Command(s.conf.Command, s.conf.Args...), screen: newScreen(s.conf.Limits.ResultBytes, secrets)}
+	p.eof, p.ended = make(chan struct{}), make(chan struct{})
 	p.cmd.Env, p.cmd.Dir, p.cmd.WaitDelay = env, s.conf.Dir, termGrace
 	p.cmd.Stderr = &stderr{log: s.o.Log, screen: p.screen}
 	ownGroup(p.cmd)
@@ -71,7 +73,7 @@ func newProcess(s *server) (*process, error) {
 	}
 	defer childOut.Close()
 	p.cmd.Stdin, p.cmd.Stdout, p.stdin, p.stdout = childIn, childOut, stdin, stdout
-	if err := p.cmd.Start(); err != nil {
+	if err := start(p.cmd, p.ended); err != nil {
 		return nil, errors.Join(err, stdin.Close(), stdout.Close())
 	}
 	return p, nil
@@ -143,6 +145,7 @@ func (p *process) cut() {
 		p.ends(termGrace)
 		endGroup(p.cmd.Process, true)
 		_ = p.cmd.Wait()
+		close(p.ended)
 		_ = p.stdout.Close()
 	})
 }

@@ -123,6 +123,40 @@ func TestWeb(t *testing.T) {
 	}
 }
 
+// A server that was restarted knows nothing of the session: the call that finds out
+// fails, and those after it have another session.
+func TestWeb_Restarted(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		t.Run(fmt.Sprintf("json=%t", asJSON), func(t *testing.T) {
+			var now atomic.Pointer[http.Handler]
+			var running *sdk.Server
+			restart := func() {
+				if running != nil {
+					for session := range running.Sessions() {
+						_ = session.Close()
+					}
+				}
+				var handler http.Handler
+				handler, running = good(asJSON)
+				now.Store(&handler)
+			}
+			restart()
+			s, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*now.Load()).ServeHTTP(w, r) }), config.MCP{})
+			if _, err := call(t.Context(), s, "s.echo", `{}`); err != nil {
+				t.Fatal(err)
+			}
+			restart()
+			if _, err := call(t.Context(), s, "s.echo", `{}`); !errors.Is(err, mcp.ErrDown) {
+				t.Errorf("the call that finds out: %v", err)
+			}
+			awaitDown(t, s)
+			if _, err := call(t.Context(), s, "s.echo", `{}`); err != nil {
+				t.Errorf("the call after it: %v", err)
+			}
+		})
+	}
+}
+
 // hello answers initialize and the list, and leaves the rest to then.
 func hello(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

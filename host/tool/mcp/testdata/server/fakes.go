@@ -130,6 +130,11 @@ func call(how string, r request, in *bufio.Reader) {
 		answer(r, `{"content":[],"structuredContent":[1]}`)
 	case "twice":
 		answer(r, `{"content":[],"structuredContent":{"a":1,"a":2}}`)
+	case "noisy": // 64 MB on stderr before it answers
+		for range 1 << 10 {
+			fmt.Fprintln(os.Stderr, strings.Repeat("x", 1<<16))
+		}
+		answer(r, `{"content":[]}`)
 	case "refuses":
 		fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no such thing"}}`+"\n", r.ID)
 	case "asks":
