@@ -180,6 +180,7 @@ func FuzzAnswer(f *testing.F) {
 	modeltest.FuzzAnswers(f, once,
 		role+piece("hello")+ended, calls(`{"a":9007199254740993}`),
 		`data: {"choices":[{"delta":{"content":[{"text":"a"}],"reasoning":"b","reasoning_details":[{"index":0,"type":"x","text":"c"}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}`+"\n\n",
+		`data: {"choices":[{"delta":{"reasoning_details":[{"index":0,"type":"x","text":"a"},{"index":0,"type":"x","text":"b","id":null},{"index":1,"type":"x"}]}}]}`+"\n\n"+piece("c")+ended,
 		`{"choices":[{"message":{"images":[{"image_url":{"url":"data:image/png;base64,AA=="}}],"tool_calls":[{"function":{"name":"f","arguments":{"a":1}}}]}}]}`,
 		`data: {"error":{"code":429}}`+"\n\n", "<html><title>x</title>",
 	)
