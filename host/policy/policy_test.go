@@ -298,7 +298,7 @@ func TestPolicy_Numbers(t *testing.T) {
 }
 
 // Whatever the arguments are, a rule comes to an end within its cost.
-func TestPolicy_Bounds(t *testing.T) {
+func TestS3_HostileArguments(t *testing.T) {
 	large := `"` + strings.Repeat("a", 1<<18) + `"`
 	many := "[" + strings.Repeat("1,", 60_000) + "1]"
 	deep := strings.Repeat("[", 490) + strings.Repeat("]", 490)
