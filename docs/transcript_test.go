@@ -162,7 +162,7 @@ var progress = regexp.MustCompile(`(?m)^(compiling|compiled) .*\n`)
 
 // changing matches what differs from run to run: a duration with the spaces that fill
 // its column.
-var changing = regexp.MustCompile(`\b(sess-|exec-)?[0-9a-f]{12,64}\b` +
+var changing = regexp.MustCompile(`\b(sess-|exec-)?[0-9a-f]{12,64}\b|\b[A-Z2-7]{26}\b` +
 	`|\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z` +
 	`|\b\d+(\.\d+)?(ns|µs|ms|s|m|h|d)\b *`)
 
