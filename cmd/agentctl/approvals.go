@@ -116,8 +116,12 @@ func (a *app) showApprovals(found []approval) error {
 	for _, f := range found {
 		s, c := f.Session, f.Call
 		left, approved, edited := "", "", ""
-		if !c.Until.IsZero() {
-			left = age(c.Until.Sub(a.now()))
+		switch now := a.now(); {
+		case c.Until.IsZero():
+		case now.Before(c.Until):
+			left = age(c.Until.Sub(now))
+		default:
+			left = "expired"
 		}
 		if c.Approvers > 1 {
 			approved = oneLine(approvedText(c.Approvers, principals(c.Approvals), c.Proposed))

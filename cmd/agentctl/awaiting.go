@@ -129,6 +129,9 @@ func (a *app) endsWait(waits []waitJSON, files turnFlags) string {
 		if len(open) > 1 {
 			tail = " --call " + typed(w.CallID, "ID") + tail
 		}
+		if w.Proposed != nil {
+			tail = " --edit-args " + typed(string(w.Proposed), "JSON") + tail
+		}
 		if w.Approvers > 1 {
 			tail = " --as NAME" + tail
 		}
@@ -171,7 +174,7 @@ func (w waitJSON) String() string {
 		text += ", " + approvedText(w.Approvers, w.Approved, w.Proposed)
 	}
 	if !w.Until.IsZero() {
-		text += ", until " + w.Until.String()
+		text += ", until " + w.Until.Format(timeFormat)
 	}
 	if w.Reason != "" {
 		text += ": " + w.Reason
@@ -187,7 +190,7 @@ func approvedText(approvers int, approved []string, proposed abi.Struct) string 
 	}
 	text += " (" + strings.Join(approved, ", ")
 	if proposed != nil {
-		text += " with " + string(proposed)
+		text += ", edited to " + string(proposed)
 	}
 	return text + ")"
 }

@@ -93,7 +93,7 @@ func callDetails(w waitJSON) string {
 		text += "\n  approved by " + oneLine(approvedText(w.Approvers, w.Approved, w.Proposed))
 	}
 	if !w.Until.IsZero() {
-		text += "\n  until " + w.Until.String()
+		text += "\n  until " + w.Until.Format(timeFormat)
 	}
 	return text
 }

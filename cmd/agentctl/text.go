@@ -119,13 +119,13 @@ func requestText(e *abi.Event) string {
 	}
 	var terms []string
 	if cell.Args != nil {
-		terms = append(terms, "with "+string(cell.Args))
+		terms = append(terms, "edited to "+string(cell.Args))
 	}
 	if cell.Approvers > 1 {
 		terms = append(terms, fmt.Sprintf("by %d people", cell.Approvers))
 	}
 	if !cell.Until.IsZero() {
-		terms = append(terms, "until "+cell.Until.String())
+		terms = append(terms, "until "+cell.Until.Format(timeFormat))
 	}
 	text := spaced(e.Approval.ToolCallID, strings.Join(terms, " "))
 	switch {
@@ -148,7 +148,7 @@ func decisionText(e *abi.Event) string {
 		text += fmt.Sprintf(" rule %q", e.Cell.Rule)
 	}
 	if e.Cell != nil && e.Cell.Args != nil {
-		text += " with edited " + string(e.Cell.Args)
+		text += ", edited to " + string(e.Cell.Args)
 	}
 	if r.Reason != "" {
 		text += ": " + r.Reason
