@@ -1,6 +1,7 @@
 package anthropic_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
@@ -96,6 +97,46 @@ func TestFailedTool(t *testing.T) {
 	want := `{"max_tokens":8192,"messages":[{"content":[{"content":[{"text":"error: no\nsee","type":"text"},` +
 		`{"text":"[a file that cannot be shown: type \"image/png\", a.png, 3 bytes]","type":"text"}],"is_error":true,"tool_use_id":"c1","type":"tool_result"}],"role":"user"}],"model":"m-1","stream":true}` + "\n"
 	if diff := cmp.Diff(want, s.Requests()[0].Body); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Where calls of tools stand in the messages and there is no tool any more, the API wants
+// to be told of those that were called all the same.
+func TestToolsThatAreGone(t *testing.T) {
+	s := modeltest.Serve(t, modeltest.Always(2, modeltest.Answer(200, text+piece("hi")+ended))...)
+	call := func(id, name string) abi.Message {
+		return abi.Message{Role: abi.RoleAssistant, Parts: []abi.Part{{ToolCall: &abi.ToolCall{ID: id, Tool: name}}}}
+	}
+	done := func(id string) abi.Message {
+		return abi.Message{Role: abi.RoleTool, Parts: []abi.Part{{ToolResult: &abi.ToolResult{ID: id}}}}
+	}
+	p := provider(s, anthropic.Options{})
+	for _, messages := range [][]abi.Message{
+		{abi.Text(abi.RoleUser, "hi")},
+		{abi.Text(abi.RoleUser, "hi"), call("a", "web.get"), done("a"), call("b", "now"), done("b"), call("c", "now"), done("c")},
+	} {
+		if _, err := p.Complete(t.Context(), model.Request{Call: abi.ModelCall{Messages: messages}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	type body struct {
+		Tools []struct {
+			Name   string         `json:"name"`
+			Schema map[string]any `json:"input_schema"`
+		} `json:"tools"`
+		Choice map[string]string `json:"tool_choice"`
+	}
+	var got [2]string
+	for i, r := range s.Requests() {
+		var b body
+		if err := json.Unmarshal([]byte(r.Body), &b); err != nil {
+			t.Fatal(err)
+		}
+		got[i] = fmt.Sprint(b)
+	}
+	want := [2]string{"{[] map[]}", "{[{" + remote.APIName("web.get") + " map[type:object]} {now map[type:object]}] map[type:none]}"}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -3,6 +3,7 @@ package anthropic
 import (
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/agentcell/agentcell/host/model"
@@ -27,16 +28,34 @@ func (p protocol) Encode(req model.Request) ([]byte, error) {
 	if len(system) > 0 {
 		body["system"] = system
 	}
-	if len(call.Tools) > 0 {
-		body["tools"] = tools(call.Tools)
+	choice := toolChoice(call.ToolChoice)
+	offered := call.Tools
+	if len(offered) == 0 {
+		// The API demands tools where calls of some stand in the messages.
+		offered, choice = called(call.Messages), remote.Object{"type": "none"}
 	}
-	if choice := toolChoice(call.ToolChoice); choice != nil {
-		body["tool_choice"] = choice
+	if len(offered) > 0 {
+		body["tools"] = tools(offered)
+		if choice != nil {
+			body["tool_choice"] = choice
+		}
 	}
 	if !p.NoStream {
 		body["stream"] = true
 	}
 	return body.Encode()
+}
+
+// called are the tools that messages have calls of, each once.
+func called(messages []abi.Message) (tools []abi.ToolDefinition) {
+	for _, m := range messages {
+		for _, p := range m.Parts {
+			if p.ToolCall != nil && !slices.ContainsFunc(tools, func(t abi.ToolDefinition) bool { return t.Name == p.ToolCall.Tool }) {
+				tools = append(tools, abi.ToolDefinition{Name: p.ToolCall.Tool})
+			}
+		}
+	}
+	return tools
 }
 
 func tools(tools []abi.ToolDefinition) []remote.Object {
