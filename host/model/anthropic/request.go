@@ -174,9 +174,9 @@ func (p protocol) block(part abi.Part) (remote.Object, error) {
 	return nil, nil
 }
 
-// text is nothing where it is empty: the API refuses such a block.
+// text is nothing where it is empty, or white space alone: the API refuses such a block.
 func text(s string) remote.Object {
-	if s == "" {
+	if strings.TrimSpace(s) == "" {
 		return nil
 	}
 	return remote.Object{"type": "text", "text": s}

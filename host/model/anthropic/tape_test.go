@@ -69,6 +69,7 @@ func TestTapes(t *testing.T) {
 				{Messages: []abi.Message{{Role: abi.RoleUser, Parts: []abi.Part{
 					{Text: &abi.TextPart{Text: "What is this?"}},
 					{Text: &abi.TextPart{}},
+					{Text: &abi.TextPart{Text: " \n\n"}},
 					{File: &abi.FilePart{MIME: "image/png", Bytes: []byte("png")}},
 					{File: &abi.FilePart{MIME: "image/jpeg", URI: "https://example.com/a.jpg"}},
 					{File: &abi.FilePart{MIME: "application/pdf", Name: "a.pdf", Bytes: []byte("pdf")}},
