@@ -2,8 +2,6 @@ package edge_test
 
 import (
 	"context"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +15,9 @@ import (
 	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/host/tool/extism"
 	"github.com/agentcell/agentcell/host/tool/mcp"
+	"github.com/agentcell/agentcell/host/turn"
 	"github.com/agentcell/agentcell/host/tool/script"
+	"github.com/agentcell/agentcell/host/tool/tooltest"
 	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/runtimes"
 	"github.com/agentcell/agentcell/runtimes/inproc"
@@ -51,8 +51,8 @@ func (c caller) Run(ctx context.Context, t *sdk.Turn) error {
 	return nil
 }
 
-// mediator is a host on disk that runs a caller and has the tools given.
-func mediator(b *testing.B, c caller, tools map[string]tool.Tool) (*host.Host, *journal.Journal) {
+// mediator is a host on disk that runs a caller and has the tools and the policy given.
+func mediator(b *testing.B, c caller, tools map[string]tool.Tool, p func(turn.Subject) (turn.Policy, error)) (*host.Host, *journal.Journal) {
 	b.Helper()
 	j, err := journal.Open(b.TempDir(), journal.Options{})
 	if err != nil {
@@ -60,7 +60,7 @@ func mediator(b *testing.B, c caller, tools map[string]tool.Tool) (*host.Host, *
 	}
 	h, err := host.New(host.Config{
 		Journal: j, Runtimes: []runtimes.Runtime{inproc.New(map[string]func() sdk.Harness{"caller": func() sdk.Harness { return c }})},
-		Models: map[string]model.Provider{"echo": echo.Provider{}}, DefaultModel: "echo", Tools: tools,
+		Models: map[string]model.Provider{"echo": echo.Provider{}}, DefaultModel: "echo", Tools: tools, Policy: p,
 		FlushDelay: -1, // the commits counted are those that a call waits for
 	})
 	if err != nil {
@@ -100,7 +100,7 @@ func mediation(b *testing.B, t tool.Tool, args abi.Struct) {
 	const n = 16 // calls of a turn
 	name := t.Definition.Name
 	var mediated, direct []time.Duration
-	h, j := mediator(b, caller{n, name, args, &mediated}, map[string]tool.Tool{name: t})
+	h, j := mediator(b, caller{n, name, args, &mediated}, map[string]tool.Tool{name: t}, nil)
 	s, err := h.Create(b.Context(), host.CreateRequest{Harness: host.Harness{Name: "caller"}})
 	if err != nil {
 		b.Fatal(err)
@@ -153,7 +153,7 @@ func BenchmarkGated(b *testing.B) {
 				t.Mediation = abi.MediationRequiresApproval
 			}
 			var calls, took []time.Duration
-			h, j := mediator(b, caller{1, t.Definition.Name, abi.Struct(`{}`), &calls}, map[string]tool.Tool{t.Definition.Name: t})
+			h, j := mediator(b, caller{1, t.Definition.Name, abi.Struct(`{}`), &calls}, map[string]tool.Tool{t.Definition.Name: t}, nil)
 			s, err := h.Create(b.Context(), host.CreateRequest{Harness: host.Harness{Name: "caller"}})
 			if err != nil {
 				b.Fatal(err)
@@ -209,22 +209,13 @@ func plugged(file string, m extism.Manifest) func(b *testing.B) tool.Tool {
 func served(web bool) func(b *testing.B) tool.Tool {
 	return func(b *testing.B) tool.Tool {
 		dir := b.TempDir()
-		program, log := filepath.Join(dir, "server"), filepath.Join(dir, "log")
-		if out, err := exec.Command("go", "build", "-o", program, "../tool/mcp/testdata/server").CombinedOutput(); err != nil {
-			b.Fatalf("go build: %v\n%s", err, out)
+		program, err := tooltest.MCPServer(dir)
+		if err != nil {
+			b.Fatal(err)
 		}
 		c := config.MCP{Command: program}
 		if web {
-			server := exec.Command(program, "http")
-			server.Env = append(os.Environ(), "LOG="+log)
-			if err := server.Start(); err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() {
-				_ = server.Process.Kill()
-				_ = server.Wait()
-			})
-			c = config.MCP{URL: address(b, log)}
+			c = config.MCP{URL: tooltest.ServeMCP(b, program, filepath.Join(dir, "log"))}
 		}
 		s := mcp.New(map[string]config.MCP{"s": c}, mcp.Options{})
 		b.Cleanup(func() {
@@ -237,17 +228,5 @@ func served(web bool) func(b *testing.B) tool.Tool {
 			b.Fatal(ok, err)
 		}
 		return t
-	}
-}
-
-// address waits for a server to write its URL to its log.
-func address(b *testing.B, log string) string {
-	for {
-		text, _ := os.ReadFile(log)
-		line, _, whole := strings.Cut(string(text), "\n")
-		if whole {
-			return strings.TrimPrefix(line, "start ")
-		}
-		time.Sleep(time.Millisecond)
 	}
 }
