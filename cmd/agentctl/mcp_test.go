@@ -1,13 +1,12 @@
 package main
 
 import (
-	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agentcell/agentcell/host/tool/tooltest"
 )
 
 // mcpServer is the MCP server of host/tool/mcp's tests, built once.
@@ -17,11 +16,11 @@ var mcpServer = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "server")
-	if out, err := exec.Command("go", "build", "-o", path, "../../host/tool/mcp/testdata/server").CombinedOutput(); err != nil {
-		return nil, errors.New(string(out))
+	program, err := tooltest.MCPServer(dir)
+	if err != nil {
+		return nil, err
 	}
-	return os.ReadFile(path)
+	return os.ReadFile(program)
 })
 
 // buildMCPServer is the script command `mkserver FILE`: an MCP server on stdin and

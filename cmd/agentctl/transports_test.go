@@ -15,13 +15,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/edge"
 	"github.com/agentcell/agentcell/host/model/remote"
+	"github.com/agentcell/agentcell/host/tool/tooltest"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -146,27 +146,11 @@ func newWorld(t *testing.T) *world {
 	w.config, w.stdioLog, w.serverLog = filepath.Join(w.dir, "config.yaml"), filepath.Join(w.dir, "stdio"), filepath.Join(w.dir, "http")
 	w.chat, w.claude = serveFar(t, w.openai), serveFar(t, w.anthropic)
 	w.site = serveFar(t, func(string) string { return `{"it":"is there"}` })
-	code, err := mcpServer()
+	server, err := tooltest.MCPServer(w.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := filepath.Join(w.dir, "server")
-	if err := os.WriteFile(server, code, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	web := exec.Command(server, "http")
-	web.Env = append(os.Environ(), "LOG="+w.serverLog)
-	if err := web.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = web.Process.Kill()
-		_ = web.Wait()
-	})
-	for len(logLines(t, w.serverLog)) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	url := strings.TrimPrefix(logLines(t, w.serverLog)[0], "start ")
+	url := tooltest.ServeMCP(t, server, w.serverLog)
 	config := fmt.Sprintf(`
 providers:
   chat: {api: openai, base_url: %q, retry: {attempts: 1}}

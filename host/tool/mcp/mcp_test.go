@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/agentcell/agentcell/host/config"
 	"github.com/agentcell/agentcell/host/tool"
 	"github.com/agentcell/agentcell/host/tool/mcp"
+	"github.com/agentcell/agentcell/host/tool/tooltest"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -33,11 +33,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "server")
-	if out, err := exec.Command("go", "build", "-o", path, "./testdata/server").CombinedOutput(); err != nil {
-		return "", errors.New(string(out))
-	}
-	return path, nil
+	return tooltest.MCPServer(dir)
 })
 
 // stdio is a server of testdata that behaves as it is told, with the name of its log.

@@ -1,4 +1,5 @@
-// Package tooltest owns the conformance suite that every tool.Executor passes.
+// Package tooltest owns the conformance suite that every tool.Executor passes, and the
+// MCP server of the tests of several packages.
 //
 // It is imported by tests alone and imports host/tool and sdk/abi, and never an
 // executor.
