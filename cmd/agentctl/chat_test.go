@@ -63,8 +63,9 @@ const (
 	chatTools = `{"name":"drop","approval":true,"output":{"rows":1204}}` + "\n"
 )
 
-// chatting is a chat of an actor with a new session of the harness.
-func chatting(t *testing.T, harness host.Harness, who *actor) (c *chat, stdout, stderr *strings.Builder) {
+// chatting is a chat of an actor with a new session of the harness, under a policy if
+// there is one.
+func chatting(t *testing.T, harness host.Harness, who *actor, policy ...string) (c *chat, stdout, stderr *strings.Builder) {
 	t.Helper()
 	needHarnesses(t)
 	cache, err := testCache()
@@ -79,8 +80,12 @@ func chatting(t *testing.T, harness host.Harness, who *actor) (c *chat, stdout, 
 	if err != nil {
 		t.Fatal(err)
 	}
+	policyFile := ""
+	for _, text := range policy {
+		policyFile = writeFile(t, text)
+	}
 	h, err := edge.OpenMemory(edge.Options{
-		CacheDir: cache, Models: map[string]model.Provider{scriptModel: answers}, DefaultModel: scriptModel, Tools: toolbox.Tools(),
+		PolicyFile: policyFile, CacheDir: cache, Models: map[string]model.Provider{scriptModel: answers}, DefaultModel: scriptModel, Tools: toolbox.Tools(),
 		Paused: true, // as those that agentctl opens
 	})
 	if err != nil {
@@ -196,6 +201,41 @@ harness tools, turns 0, seq 9, AWAITING approval
 				t.Errorf("stderr (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Who chats is asked once about a call that others must approve too, and told of them.
+func TestChatAsksOneOfSeveral(t *testing.T) {
+	harness, err := edge.Bundled("tools")
+	if err != nil {
+		t.Skip(err)
+	}
+	c, stdout, stderr := chatting(t, harness, &actor{lines: []string{"go", "/resume"}, answers: []string{"y", "y", "", "n"}}, "approvers: 2\n")
+	if err := c.run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	const (
+		args    = "{\"table\":\"users\",\"where\":{\"id\":1}}"
+		waiting = `awaiting approval of call "c1" to drop ` + args + `, 1 of 2 (ann)
+awaiting approval of call "c2" to drop, 1 of 2 (ann)
+/approve allows it, /deny refuses it; /cancel drops the turn
+`
+		users = "drop wants to be called with\n  {\n    \"table\": \"users\",\n    \"where\": {\n      \"id\": 1\n    }\n  }\n"
+	)
+	want := "session UID talk\ndrop " + args + "\ndrop\n" +
+		users + "  approved by 0 of 2\nc1 approved by ann\n" +
+		"drop wants to be called, without arguments\n  approved by 0 of 2\nc2 approved by ann\n" + waiting +
+		users + "  approved by 1 of 2 (ann)\n" +
+		"drop wants to be called, without arguments\n  approved by 1 of 2 (ann)\nc2 denied by ann\n= error denied\n" +
+		`awaiting approval of call "c1" to drop ` + args + `, 1 of 2 (ann)
+/approve allows it, /deny refuses it; /cancel drops the turn
+agentctl chat --session talk goes on with it
+`
+	if diff := cmp.Diff(want, masksSession(c, stderr.String())); diff != "" {
+		t.Errorf("stderr (-want +got):\n%s", diff)
+	}
+	if stdout.String() != "On it.\n" {
+		t.Errorf("stdout %q", stdout)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // decideAll asks a person about each call that waits, with its arguments in full,
-// but for those that they have left waiting. It reports whether any of them was
-// decided.
+// but for those that they have left waiting, and marks those that wait on. It reports
+// whether any was decided.
 func (c *chat) decideAll(ctx context.Context, waits []waitJSON, left map[string]bool) (decided bool, err error) {
 	for _, w := range waits {
 		if w.Tool == "" || w.Settled || left[w.CallID] {
@@ -38,6 +38,8 @@ func (c *chat) decideAll(ctx context.Context, waits []waitJSON, left map[string]
 			return decided, err
 		}
 		decided = true
+		// One that still waits is left to the others who must approve it.
+		left[w.CallID] = slices.ContainsFunc(c.session.Waiting, func(s host.Waiting) bool { return s.CallID == w.CallID && !s.Settled })
 	}
 	return decided, nil
 }
