@@ -177,7 +177,7 @@ func columnText(e *abi.Event) string {
 		_, text, _ := strings.Cut(messageText(*e.Message), ": ")
 		return text
 	case e.Model != nil:
-		return fmt.Sprintf("%s prompt=%.7s", e.Model.Model, e.Model.InputHash)
+		return fmt.Sprintf("%s prompt=%.12s", e.Model.Model, e.Model.InputHash)
 	case e.Tool != nil:
 		return spaced(e.Tool.Tool, string(e.Tool.Args))
 	case e.Result != nil:
