@@ -236,7 +236,7 @@ func (c *autoCollector) fail(h *Host, err error) time.Duration {
 		return collectLook // the host is being closed
 	}
 	c.failed = min(max(collectRetry, 2*c.failed), collectRetryMost)
-	h.log.Error("nothing is collected", "error", err, "next", c.failed)
+	h.log.Error("not everything is collected", "error", err, "next", c.failed)
 	return c.failed
 }
 

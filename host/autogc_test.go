@@ -150,7 +150,7 @@ func TestAutoCollect_Fails(t *testing.T) {
 		failures := func(want int) {
 			t.Helper()
 			synctest.Wait()
-			if got := strings.Count(log.String(), "nothing is collected"); got != want {
+			if got := strings.Count(log.String(), "not everything is collected"); got != want {
 				t.Errorf("after %s: %d failures logged, want %d", time.Since(bubbleEpoch), got, want)
 			}
 		}

@@ -13,8 +13,8 @@ import (
 // Collect takes away what nobody needs: of deleted sessions all but what their forks
 // and snapshots need, images of past turns that no Retention keeps, and what imports and
 // saves left that came to nothing. Sessions may run meanwhile. It can be ended at any moment, by ctx or by a crash, and does the rest
-// the next time. What is needed but cannot be read is a journal.ErrCorrupt, and
-// nothing is taken away.
+// the next time. Where something that is needed cannot be read, all that is named by its
+// content stays, deleted sessions go, and the error is a *journal.Unreadable.
 func (h *Host) Collect(ctx context.Context) (journal.Collected, error) {
 	return h.collect(ctx, h.namer(ctx))
 }
@@ -202,13 +202,15 @@ type Remains struct {
 	For     []Keeper
 }
 
-// Usage walks all that is stored. Collect waits for it, and nobody else.
+// Usage walks all that is stored. Collect waits for it, and nobody else. Of what cannot be
+// read it counts what is known, and gives a *journal.Unreadable beside it.
 func (h *Host) Usage(ctx context.Context) (Usage, error) {
-	u, err := h.journal.Usage(ctx, h.namer(ctx))
-	if err != nil {
-		return Usage{}, err
+	u, damage := h.journal.Usage(ctx, h.namer(ctx))
+	if damage != nil && !isUnreadable(damage) {
+		return Usage{}, damage
 	}
 	out := Usage{Garbage: u.Garbage, All: u.All}
+	var err error
 	if out.Disk, err = h.journal.DiskBytes(); err != nil {
 		return Usage{}, err
 	}
@@ -216,7 +218,7 @@ func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	for _, k := range u.Keepers {
 		keeper, err := h.keeper(k)
 		if err != nil {
-			return Usage{}, err
+			continue // it is among the damage
 		}
 		known[k] = keeper
 		out.Keepers = append(out.Keepers, keeper)
@@ -224,17 +226,25 @@ func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	for _, r := range u.Deleted {
 		decoded, err := decodeRow(r.Session)
 		if err != nil {
-			return Usage{}, err
+			continue
 		}
 		remains := Remains{Session: h.show(decoded), Kept: r.Kept}
 		for _, k := range r.For {
-			remains.For = append(remains.For, known[k])
+			if keeper, ok := known[k]; ok {
+				remains.For = append(remains.For, keeper)
+			}
 		}
 		if len(remains.For) > 0 {
 			out.Deleted = append(out.Deleted, remains)
 		}
 	}
-	return out, nil
+	return out, damage
+}
+
+// isUnreadable reports that the walk has gone on to its end in spite of err.
+func isUnreadable(err error) bool {
+	var damage *journal.Unreadable
+	return errors.As(err, &damage)
 }
 
 func (h *Host) keeper(k *journal.Keeper) (Keeper, error) {

@@ -32,8 +32,10 @@ type Collected struct {
 //
 // All else may go on meanwhile; appends wait now and then for one commit of
 // Collect's. It can be ended at any moment, by ctx or by a crash: nothing is ever
-// left that names what is gone (M4). What is needed but cannot be read is
-// ErrCorrupt, and nothing is taken away. In memory it has 20 to 40 bytes for each
+// left that names what is gone (M4). Where something that is needed cannot be read nobody
+// knows what it names: then nothing that is named by its content goes, everything else does,
+// and the error is an *Unreadable. A session of which not even the metadata can be read
+// is an ErrCorrupt, and nothing is taken away. In memory it has 20 to 40 bytes for each
 // row that is named by its content and needed, and for each tree node that is
 // not.
 //
@@ -77,13 +79,19 @@ func (c *collector) run() (err error) {
 		return err
 	}
 	c.view = c.j.view()
+	c.marking = true
 	err = c.mark()
+	c.marking = false
 	c.view.Close()
 	if err != nil {
 		return err
 	}
 	// What names others goes before what it names.
-	for _, step := range []func() error{c.sessions, c.marks, c.orphans, c.images, c.nodes, c.pages, c.blobs} {
+	steps := []func() error{c.sessions, c.marks, c.orphans}
+	if c.unreadable.err() == nil {
+		steps = append(steps, c.images, c.nodes, c.pages, c.blobs)
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
 		}
@@ -94,9 +102,11 @@ func (c *collector) run() (err error) {
 				return err
 			}
 		}
-		c.out.After, err = disk.diskBytes()
+		if c.out.After, err = disk.diskBytes(); err != nil {
+			return err
+		}
 	}
-	return err
+	return c.unreadable.err()
 }
 
 // compactSoon is how large a store may be to be compacted in a second or two, which

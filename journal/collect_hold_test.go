@@ -196,8 +196,8 @@ func TestCollect_TooLateToGo(t *testing.T) {
 	})
 }
 
-// What is needed and cannot be read stops Collect before it has taken anything away;
-// deleting the session lets it go on.
+// What a session needs and cannot be read keeps everything that is named by content;
+// deleted sessions go for all that. Deleting the damaged one lets Collect do the rest.
 func TestCollect_Corrupt(t *testing.T) {
 	onBoth(t, func(t *testing.T, j *Journal) {
 		create(t, j, "good", "p", "")
@@ -213,14 +213,48 @@ func TestCollect_Corrupt(t *testing.T) {
 		if err := j.store.Commit(b); err != nil {
 			t.Fatal(err)
 		}
-		before := len(rowsOf(t, j.store))
-		_, err := j.Collect(t.Context(), testNamer(j))
-		if !errors.Is(err, ErrCorrupt) {
-			t.Fatalf("%v, want ErrCorrupt", err)
+		create(t, j, "gone", "p", "")
+		extend(t, j, "gone", 3)
+		remove(t, j, "gone")
+		named := func() (n int) {
+			for key := range rowsOf(t, j.store) {
+				switch key[0] {
+				case kindImage, kindNode, kindPage, kindBlob:
+					n++
+				}
+			}
+			return n
 		}
-		if n := len(rowsOf(t, j.store)); n != before {
-			t.Errorf("%d rows of %d are left", n, before)
+		before := named()
+		c, err := j.Collect(t.Context(), testNamer(j))
+		var damage *Unreadable
+		if !errors.As(err, &damage) || !errors.Is(err, ErrCorrupt) || !slices.Equal(damage.Sessions, []abi.SessionID{"bad"}) {
+			t.Fatalf("%v, want what cannot be read of bad", err)
 		}
+		if c.Sessions != 1 || c.Records != 3 || c.Blobs+c.Images+c.Pages != 0 || named() != before {
+			t.Errorf("collected %+v; %d rows of %d that are named by content are left", c, named(), before)
+		}
+		// Not even what it holds of others is known.
+		view := j.store.View()
+		meta, err := view.Get(metaKey("bad"))
+		meta = slices.Clone(meta)
+		view.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(row []byte) {
+			b := new(Batch)
+			b.Put(Entry{metaKey("bad"), row})
+			if err := j.store.Commit(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put([]byte("rotten"))
+		all := len(rowsOf(t, j.store))
+		if _, err := j.Collect(t.Context(), testNamer(j)); !errors.Is(err, ErrCorrupt) || len(rowsOf(t, j.store)) != all {
+			t.Errorf("%v, and %d rows of %d are left", err, len(rowsOf(t, j.store)), all)
+		}
+		put(meta)
 		im = nil
 		remove(t, j, "bad")
 		if c := collect(t, j); c.Sessions != 1 || c.Pages != 40 || c.Blobs != 1 {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/agentcell/agentcell/sdk/abi"
 )
@@ -85,6 +86,39 @@ func (s digestSet) add(kind byte, d abi.Digest) bool {
 	return len(s) > n
 }
 
+// Unreadable tells what Collect and Usage could not read of what somebody needs. It is an
+// ErrCorrupt.
+type Unreadable struct {
+	// Sessions are those that the damage was met in, each once; errs is why, of each.
+	Sessions []abi.SessionID
+	errs     []error
+}
+
+// Error tells all of it.
+func (u *Unreadable) Error() string { return errors.Join(u.errs...).Error() }
+
+// Unwrap gives why, of each session.
+func (u *Unreadable) Unwrap() []error { return u.errs }
+
+// met takes note of damage, and is nil; it is err if that is something else.
+func (u *Unreadable) met(uid abi.SessionID, err error) error {
+	if !errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	if !slices.Contains(u.Sessions, uid) {
+		u.Sessions, u.errs = append(u.Sessions, uid), append(u.errs, err)
+	}
+	return nil
+}
+
+// err is u as an error, nil if nothing was met.
+func (u *Unreadable) err() error {
+	if len(u.errs) == 0 {
+		return nil
+	}
+	return u
+}
+
 // needed are the records under one uid that somebody needs.
 type needed struct {
 	low, high abi.Seq // the first and the last one, which are there
@@ -109,7 +143,10 @@ type collector struct {
 	deleted []abi.SessionID
 	// sweeping: others wait for what is being done.
 	sweeping bool
-	out      Collected
+	// marking: nothing was swept yet, and what cannot be read goes to unreadable.
+	marking    bool
+	unreadable Unreadable
+	out        Collected
 }
 
 // rest lets the caller wait, unless others would have to wait with it.
@@ -169,11 +206,11 @@ func (c *collector) kept(uid abi.SessionID) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
-	if err == nil {
-		err = c.namer.Session(s, c.names())
-	}
 	if err != nil {
 		return fmt.Errorf("session %q: %w", uid, err)
+	}
+	if err := c.named(s); err != nil {
+		return err
 	}
 	if n := c.needs(uid); n.high > 0 {
 		return c.records([]stretch{own(uid, segs, n.high)})
@@ -201,10 +238,28 @@ func (c *collector) session(uid abi.SessionID) error {
 		c.deleted = append(c.deleted, uid)
 		return nil
 	}
-	if err := c.namer.Session(s, c.names()); err != nil {
-		return fmt.Errorf("session %q: %w", uid, err)
+	if err := c.named(s); err != nil {
+		return err
 	}
 	return c.records(ranges(append(segs, segment{uid, s.Head.Seq}), 1, s.Head.Seq, false))
+}
+
+// named marks what a session names beside its records.
+func (c *collector) named(s Session) error {
+	err := c.namer.Session(s, c.names())
+	if err != nil {
+		err = c.damaged(s.UID, fmt.Errorf("session %q: %w", s.UID, err))
+	}
+	return err
+}
+
+// damaged is nil if there is a way to go on although err was met in a session: what is
+// known by its session is known for all that, and what is named by content stays.
+func (c *collector) damaged(uid abi.SessionID, err error) error {
+	if !c.marking {
+		return err
+	}
+	return c.unreadable.met(uid, err)
 }
 
 // point marks what the record of a session up to at needs.
@@ -267,6 +322,9 @@ func (c *collector) stretch(s stretch) (failed error) {
 		failed = err
 		return err == nil
 	})
+	if failed != nil {
+		failed = c.damaged(s.uid, failed)
+	}
 	return failed
 }
 

@@ -74,7 +74,8 @@ type Usage struct {
 
 // Usage walks all sessions and tells what holds what. It reads each record once, and
 // has in memory about 100 bytes for each row that is named by its content. Collect
-// waits for it. What cannot be read is ErrCorrupt.
+// waits for it. Of what cannot be read it counts what is known, tells of all the rest, and
+// gives an *Unreadable beside it.
 func (j *Journal) Usage(ctx context.Context, namer Namer) (Usage, error) {
 	j.collecting.Lock()
 	defer j.collecting.Unlock()
@@ -85,6 +86,9 @@ func (j *Journal) Usage(ctx context.Context, namer Namer) (Usage, error) {
 		items: map[[16]byte]*item{}, stretches: map[stretch]*item{}, deleted: map[abi.SessionID]*Remains{},
 	}
 	err := w.run()
+	if err == nil {
+		err = w.unreadable.err()
+	}
 	if err != nil {
 		err = fmt.Errorf("usage: %w", err)
 	}
@@ -110,6 +114,8 @@ type usageWalk struct {
 	way   []*item // what stands at and above it
 	total Amount  // of way
 	out   Usage
+
+	unreadable Unreadable
 }
 
 // path are the records of a keeper, or of a deleted session, which is none.
@@ -185,9 +191,13 @@ func (w *usageWalk) gather() error {
 		if err != nil {
 			return err
 		}
-		s, segs, err := session(w.view, abi.SessionID(e.Key[1:]))
+		uid := abi.SessionID(e.Key[1:])
+		s, segs, err := session(w.view, uid)
 		if err != nil {
-			return err
+			if err := w.unreadable.met(uid, err); err != nil {
+				return err
+			}
+			continue
 		}
 		var h *Keeper
 		if s.IsDeleted() {
@@ -343,6 +353,9 @@ func (w *usageWalk) records(s stretch) (failed error) {
 	}
 	it.amount = sum
 	w.meet(it)
+	if failed != nil {
+		failed = w.unreadable.met(s.uid, failed)
+	}
 	return failed
 }
 
@@ -362,6 +375,9 @@ func (w *usageWalk) end(h *Keeper) error {
 	h.Total = w.total
 	w.at = at
 	w.leave(mark)
+	if err != nil {
+		err = w.unreadable.met(s.UID, fmt.Errorf("session %q: %w", s.UID, err))
+	}
 	return err
 }
 

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/agentcell/agentcell/sdk/abi"
@@ -172,13 +173,24 @@ func TestUsage_Corrupt(t *testing.T) {
 	onBoth(t, func(t *testing.T, j *Journal) {
 		create(t, j, "s", "p", "")
 		extend(t, j, "s", 3)
+		create(t, j, "whole", "p", "")
+		extend(t, j, "whole", 2)
 		b := new(Batch)
 		b.Delete(recordKey("s", 2))
 		if err := j.store.Commit(b); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := j.Usage(t.Context(), testNamer(j)); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("%v, want ErrCorrupt", err)
+		u, err := j.Usage(t.Context(), testNamer(j))
+		var damage *Unreadable
+		if !errors.As(err, &damage) || !errors.Is(err, ErrCorrupt) || !slices.Equal(damage.Sessions, []abi.SessionID{"s"}) {
+			t.Errorf("%v, want what cannot be read of s", err)
+		}
+		total := map[abi.SessionID]int64{}
+		for _, k := range u.Keepers {
+			total[k.Session.UID] = k.Total.Records
+		}
+		if diff := cmp.Diff(map[abi.SessionID]int64{"s": 1, "whole": 2}, total); diff != "" {
+			t.Errorf("records (-want +got):\n%s", diff)
 		}
 	})
 }

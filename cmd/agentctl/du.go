@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -110,10 +111,11 @@ func runDU(ctx context.Context, a *app, opts duOptions) error {
 	if opts.session != "" {
 		return a.withSession(ctx, "", opts.session, func(h *edge.Host, s host.Session) error {
 			u, err := h.Usage(ctx)
-			if err != nil {
-				return err
+			damage, err := a.damage(err)
+			if err == nil {
+				err = a.duSession(u, s.UID)
 			}
-			return a.duSession(u, s.UID)
+			return cmp.Or(err, damage)
 		})
 	}
 	if dir, missing := a.noData(); missing {
@@ -124,6 +126,7 @@ func runDU(ctx context.Context, a *app, opts duOptions) error {
 	}
 	return a.with(ctx, "", func(h *edge.Host) error {
 		u, err := h.Usage(ctx)
+		damage, err := a.damage(err)
 		if err != nil {
 			return err
 		}
@@ -131,8 +134,17 @@ func runDU(ctx context.Context, a *app, opts duOptions) error {
 		if err == nil {
 			a.du(u, last)
 		}
-		return err
+		return cmp.Or(err, damage)
 	})
+}
+
+// damage tells an error that leaves something to show from any other.
+func (a *app) damage(err error) (damage, other error) {
+	var u *journal.Unreadable
+	if errors.As(err, &u) {
+		return &adviceError{err, "what it takes is not all counted; " + a.withDamage(u)}, nil
+	}
+	return nil, err
 }
 
 // du writes what everything of the project takes.

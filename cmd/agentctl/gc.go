@@ -21,6 +21,9 @@ what their forks and snapshots need, images of past turns that sessions do not k
 (create --retain), and what imports left that came to nothing. It then makes the store's
 files smaller.
 
+A session that is damaged does not stop it: what that may hold stays, deleted sessions
+go, and it is named. agentctl repair mends it, or agentctl delete gives it up.
+
 It may be interrupted, or killed, at any moment: nothing that is needed is ever lost, and
 the next gc does the rest. agentctl du shows what takes the room that is left.
 
@@ -41,21 +44,24 @@ func runGC(ctx context.Context, a *app) error {
 	}
 	return a.with(ctx, "", func(h *edge.Host) error {
 		c, err := h.Collect(ctx)
-		if errors.Is(err, journal.ErrCorrupt) {
+		var damage *journal.Unreadable
+		switch {
+		case errors.As(err, &damage):
+			err = &adviceError{err, "blobs, images and pages stay, because of what it may name; " + a.withDamage(damage)}
+		case errors.Is(err, journal.ErrCorrupt):
 			return &adviceError{err, "nothing was taken away; " + a.nextStep(err)}
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		if a.json {
 			a.object(c)
-			return nil
+			return err
 		}
 		a.line(collectedText(c))
 		if c.Bytes > 0 {
 			a.line(fmt.Sprintf("the store takes %s, before it was %s", bytesText(c.After), bytesText(c.Before)))
 		}
-		return nil
+		return err
 	})
 }
 
@@ -84,4 +90,11 @@ func collectedText(c journal.Collected) string {
 	}
 	parts = append(parts, bytesText(c.Bytes))
 	return "collected " + strings.Join(parts, ", ")
+}
+
+// withDamage says what can be done about sessions that cannot be read.
+func (a *app) withDamage(u *journal.Unreadable) string {
+	of := func(command string) string { return a.inPlace(command) + " --session " + string(u.Sessions[0]) }
+	return fmt.Sprintf("%s makes damaged memory again; for a damaged record, put a copy of the directory back, import the session from a file, or give it up: %s",
+		of("repair"), of("delete"))
 }

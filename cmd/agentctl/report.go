@@ -32,6 +32,8 @@ func (a *app) report(err error, code int) {
 		switch {
 		case errors.As(err, &other):
 			e.Error, e.Next = fmt.Sprintf("the new module goes another way at seq %d: %s", d.seq, d.what), other.next
+		case unreadable(err):
+			e.Next = "put a copy of the directory back, import the session from a file, or give it up: " + a.aboutSession("delete")
 		case a.ref != "": // not a file
 			e.Next = a.agentctl("replay") + " shows the record"
 		}
@@ -52,6 +54,13 @@ func (a *app) report(err error, code int) {
 		text += "\n" + e.Next
 	}
 	a.complain(text)
+}
+
+// unreadable reports that what does not hold is a record that cannot be read, and so
+// not be shown.
+func unreadable(err error) bool {
+	var broken *journal.Broken
+	return errors.As(err, &broken) && broken.Got.IsZero() && broken.Want.IsZero()
 }
 
 func orNone(d abi.Digest) string {

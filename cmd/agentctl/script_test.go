@@ -357,23 +357,24 @@ func turns(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// rot is `rot SESSION page|node|image`: a row of the session's last image, one that no
-// earlier image has, gets other bytes.
+// rot is `rot SESSION page|node|image|record`: a row of the session's last image, one
+// that no earlier image has, or its first record gets other bytes.
 func rot(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: rot SESSION page|node|image")
+		ts.Fatalf("usage: rot SESSION page|node|image|record")
 	}
-	kind, name := rotten(ts, args[0], args[1])
+	key := rotten(ts, args[0], args[1])
 	db, err := badger.Open(badger.DefaultOptions(ts.Getenv("AGENTCTL_DATA")).WithLogger(nil))
 	ts.Check(err)
 	defer func() { ts.Check(db.Close()) }()
 	ts.Check(db.Update(func(txn *badger.Txn) error {
-		return txn.Set(append([]byte{kind}, name[:]...), []byte("rotten"))
+		return txn.Set(key, []byte("rotten"))
 	}))
 }
 
 // rotten is the row that rot spoils.
-func rotten(ts *testscript.TestScript, session, what string) (kind byte, name abi.Digest) {
+func rotten(ts *testscript.TestScript, session, what string) (key []byte) {
+	row := func(kind byte, name abi.Digest) []byte { return append([]byte{kind}, name[:]...) }
 	ctx := context.Background()
 	h, err := edge.Open(ts.Getenv("AGENTCTL_DATA"), edge.Options{Paused: true})
 	ts.Check(err)
@@ -382,11 +383,14 @@ func rotten(ts *testscript.TestScript, session, what string) (kind byte, name ab
 	ts.Check(err)
 	s, err := h.Get(ctx, uid)
 	ts.Check(err)
+	if what == "record" {
+		return []byte("r" + string(uid) + "\x00\x00\x00\x00\x00\x00\x00\x00\x01")
+	}
 	j := h.Journal()
 	last, err := j.LoadImage(s.Root)
 	ts.Check(err)
 	if what == "image" {
-		return 'i', s.Root
+		return row('i', s.Root)
 	}
 	var before *journal.Image
 	for r, err := range h.Replay(ctx, uid, 0, 0) {
@@ -414,9 +418,9 @@ func rotten(ts *testscript.TestScript, session, what string) (kind byte, name ab
 		return abi.DigestOf(bytes)
 	}
 	if what == "node" {
-		return 't', hash(last, pages[0]/16*16, 16)
+		return row('t', hash(last, pages[0]/16*16, 16))
 	}
-	return 'p', hash(last, pages[0], 1)
+	return row('p', hash(last, pages[0], 1))
 }
 
 // forge is `forge SESSION NAME`: a session NAME with the record of SESSION, in
