@@ -11,6 +11,14 @@ import (
 // cannot hold is kept, as raw text, in Cell.Numbers (I2), whatever e has there; a
 // number that JSON cannot carry is refused.
 func EncodeEvent(e *Event) ([]byte, error) {
+	if b, ok := encodePlain(e); ok {
+		return b, nil
+	}
+	return encodeEvent(e)
+}
+
+// encodeEvent is EncodeEvent of any event.
+func encodeEvent(e *Event) ([]byte, error) {
 	event, cell := *e, Cell{}
 	if e.Actor != nil && *e.Actor == (IdentityRef{}) {
 		event.Actor = nil
@@ -40,6 +48,14 @@ func EncodeEvent(e *Event) ([]byte, error) {
 // DecodeEvent reads an encoded event and puts the numbers of Cell.Numbers back
 // in their places. Numbers that do not belong there are refused.
 func DecodeEvent(b []byte) (*Event, error) {
+	if e, ok := decodePlain(b); ok {
+		return e, nil
+	}
+	return decodeEvent(b)
+}
+
+// decodeEvent is DecodeEvent of any text.
+func decodeEvent(b []byte) (*Event, error) {
 	e := new(Event)
 	if err := json.Unmarshal(b, e); err != nil {
 		return nil, fmt.Errorf("decode event: %w", err)
