@@ -51,6 +51,10 @@ type app struct {
 	// beside their work.
 	stays bool
 
+	// adds is set by commands that leave nothing to collect, however much they store, if
+	// they succeed.
+	adds bool
+
 	// turning is set while a turn runs, so that Ctrl-C can say what it does.
 	turning atomic.Bool
 
@@ -223,7 +227,7 @@ func (a *app) with(ctx context.Context, scriptFile string, work func(*edge.Host)
 	}
 	small := !pays(h)
 	err = work(h.Host)
-	if small && pays(h) && !a.stays {
+	if added := a.adds && err == nil; small && !added && !a.stays && pays(h) {
 		a.note("the store has grown since it was last collected; %s gives back what nobody needs", a.inPlace("gc"))
 	}
 	return errors.Join(err, h.Close())

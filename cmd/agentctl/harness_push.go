@@ -53,6 +53,7 @@ func runHarnessPush(ctx context.Context, a *app, opts harnessPushOptions) error 
 	if name == "" {
 		name = strings.TrimSuffix(filepath.Base(opts.file), ".wasm")
 	}
+	a.adds = true
 	return a.with(ctx, "", func(h *edge.Host) error {
 		before, err := h.PushedHarness(ctx, name)
 		if err != nil && !errors.Is(err, host.ErrNotFound) {

@@ -61,6 +61,7 @@ func runImport(ctx context.Context, a *app, opts importOptions) error {
 	if opts.here {
 		req.Project = a.project
 	}
+	a.adds = true
 	return a.with(ctx, "", func(h *edge.Host) error {
 		p, err := h.Import(ctx, file, req)
 		if errors.Is(err, host.ErrExists) {
