@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -255,10 +256,41 @@ func TestLoad(t *testing.T) {
 
 // Whatever stands in the file, reading it ends with a file or an error.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(whole))
+	for _, seed := range []string{
+		whole, "default_model: [a", "models: [{name: m}]\nproviders: {p: {api: nope}}", "x: &x [*x]", "&a a: *a", "? {a: b}\n: !!binary x", "providers: {<<: {p: 1}, q: {}}",
+		"mcp: {s: {command: c, env: {A: \"secret:a\", B: 'env:B'}, tools: [a*], approval: [b], on_crash: {retry: [a], ask: []}, timeouts: {call: 2s}, limits: {tools: 3}}}",
+		"mcp: {s: {url: 'https://a.test/', headers: {Authorization: Bearer env:A}, approval: true, on_crash: ask, required: true}, t: {command: c, url: u}, u: 1}",
+		"fetch: {rules: [{host: '*.a.test', methods: [POST], ports: [1], schemes: [http], private: true, headers: {X: y}}, {host: '[::1]'}], limits: {redirects: 0}}",
+		"fetch: {rules: []}", "fetch: {rules: [{host: 'a b'}], headers: [Cookie]}",
+	} {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if _, err := config.Parse(text); err != nil && !errors.Is(err, config.ErrConfig) {
-			t.Fatal(err)
+		got, err := config.Parse(text)
+		if err != nil {
+			if !errors.Is(err, config.ErrConfig) {
+				t.Fatal(err)
+			}
+			return
+		}
+		for name, c := range got.MCP {
+			if (c.Command == "") == (c.URL == "") || name == "" {
+				t.Errorf("server %q: command %q, url %q", name, c.Command, c.URL)
+			}
+		}
+		if got.Fetch != nil {
+			for _, r := range got.Fetch.Rules {
+				if r.Host == "" || len(r.Methods) == 0 || len(r.Schemes) == 0 {
+					t.Errorf("rule %+v", r)
+				}
+			}
+		}
+		for i, m := range got.Models {
+			for name, value := range m.Params {
+				if !json.Valid([]byte(value)) {
+					t.Errorf("models, at %d: %s is no JSON: %s", i, name, value)
+				}
+			}
 		}
 	})
 }
