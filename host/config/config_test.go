@@ -261,6 +261,7 @@ func FuzzParse(f *testing.F) {
 		"mcp: {s: {command: c, env: {A: \"secret:a\", B: 'env:B'}, tools: [a*], approval: [b], on_crash: {retry: [a], ask: []}, timeouts: {call: 2s}, limits: {tools: 3}}}",
 		"mcp: {s: {url: 'https://a.test/', headers: {Authorization: Bearer env:A}, approval: true, on_crash: ask, required: true}, t: {command: c, url: u}, u: 1}",
 		"fetch: {rules: [{host: '*.a.test', methods: [POST], ports: [1], schemes: [http], private: true, headers: {X: y}}, {host: '[::1]'}], limits: {redirects: 0}}",
+		"providers: {p: {api: openai}}\nmodels: [{name: m, provider: p, params: {a: 1e400, b: [x, {c: ~}], d: 0x10, e: .5, f: 1_0, 'g': &x yes, h: *x}}]",
 		"fetch: {rules: []}", "fetch: {rules: [{host: 'a b'}], headers: [Cookie]}",
 	} {
 		f.Add([]byte(seed))
