@@ -46,7 +46,7 @@ type finding struct {
 func runDoctor(ctx context.Context, a *app) error {
 	problems := 0
 	for _, check := range []func(context.Context) []finding{
-		a.checkProgram, a.checkData, a.checkCache, a.checkEngine, a.checkKernel, a.checkLimits,
+		a.checkProgram, a.checkData, a.checkPolicy, a.checkCache, a.checkEngine, a.checkKernel, a.checkLimits,
 	} {
 		for _, f := range check(ctx) {
 			if f.Status == statusProblem {

@@ -25,6 +25,24 @@ func (a *app) problem(check string, err error) finding {
 	return finding{Check: check, Status: statusProblem, Text: shortened(err.Error()), Next: a.nextStep(err)}
 }
 
+// checkPolicy reads the policy, if there is one, as a turn would.
+func (a *app) checkPolicy(ctx context.Context) []finding {
+	p, path, err := a.policy(ctx)
+	switch {
+	case errors.Is(err, host.ErrNotFound):
+		return nil
+	case err != nil:
+		f := a.problem("policy", err)
+		f.Text, _, _ = strings.Cut(f.Text, "\n")
+		f.Next = "no turn runs while it is so; " + a.inPlace("policy check") + " says all that is wrong"
+		return []finding{f}
+	}
+	return []finding{{
+		Check: "policy", Status: statusOK, Text: fmt.Sprintf("%q has %s", path, count(len(p.Rules()), "rule", "rules")),
+		Facts: map[string]any{"file": path, "digest": p.Digest(), "rules": len(p.Rules())},
+	}}
+}
+
 func (a *app) checkProgram(context.Context) []finding {
 	bundled := finding{
 		Check: "harnesses", Status: statusOK, Text: strings.Join(harnesses.Names(), ", "),
