@@ -12,8 +12,8 @@ func newDoctorCommand(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check what agentctl finds on this machine, and say what to do about it",
 		Long: `doctor looks at everything agentctl needs: the data directory and who has it, free
-space, the compile cache, the engine, what the kernel can do, the bundled harnesses, and the
-limits that hold. It loads a harness for real, and changes nothing that is yours.
+space, the policy, the compile cache, the engine, what the kernel can do, the bundled harnesses,
+and the limits that hold. It loads a harness for real, and changes nothing that is yours.
 
 Each line is "ok", a "note" of what is worth knowing, or a "problem" with what to do. The exit
 code is 0 if there is no problem, and 1 if something will not work.`,
