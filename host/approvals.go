@@ -24,7 +24,7 @@ type DecideRequest struct {
 	// The host takes their word for it: whoever calls it knows them, or does not.
 	Actor *abi.IdentityRef
 	// Args, a JSON object, are other arguments for the call, if it is approved.
-	Args abi.Struct
+	Args abi.Struct `json:",omitempty"`
 	// Request is the seq of the request that was looked at: a newer one is ErrConflict.
 	// 0 stands for whichever there is.
 	Request abi.Seq

@@ -158,6 +158,14 @@ func (h *Host) arm(uid abi.SessionID, waiting []Waiting) {
 	}
 }
 
+// Nudge lets those who follow (Recover) take up a session's open turn, if it can go on: they
+// look for such turns when they begin, and do not hear of what was decided since.
+func (h *Host) Nudge(uid abi.SessionID) {
+	if r, err := h.row(uid); err == nil {
+		h.arm(uid, r.sum.Waiting)
+	}
+}
+
 // dueTime is when something that a turn waits for is over by itself: the zero time
 // if something is settled. ok is false if all of it takes somebody.
 func dueTime(waiting []Waiting) (due time.Time, ok bool) {

@@ -30,7 +30,8 @@ type decideOptions struct {
 
 const decideHelp = `The decision is recorded, with who decided and why. Then the turn goes on as with agentctl resume: it
 wants --tools and --script again, if it had them. Should it not be able to go on, the decision stands all
-the same and agentctl resume goes on later. --no-resume leaves that to somebody else.
+the same and agentctl resume goes on later. --no-resume leaves that to somebody else. While another
+agentctl has the store, that one records the decision, and goes on by itself if it resumes what it can.
 
 The same decision again changes nothing; another one is refused, and so is one that comes after the
 request has expired. If several calls wait, --call says which one is meant; agentctl approvals shows
@@ -89,6 +90,10 @@ func runDecide(ctx context.Context, a *app, opts decideOptions) error {
 		return err
 	}
 	opts.args = string(args)
+	req := host.DecideRequest{Approved: opts.approved, Reason: opts.reason, Actor: a.actor(opts.as), Args: args}
+	if err := a.decideThere(ctx, opts, req); !errors.Is(err, errNobody) {
+		return err
+	}
 	return a.withSession(ctx, opts.files.script, opts.session.ref, func(h *edge.Host, s host.Session) error {
 		call, err := a.callToDecide(s, opts)
 		if errors.Is(err, host.ErrConflict) || errors.Is(err, host.ErrNotFound) {
@@ -97,9 +102,8 @@ func runDecide(ctx context.Context, a *app, opts decideOptions) error {
 		if err != nil {
 			return err
 		}
-		after, err := h.Decide(ctx, host.DecideRequest{
-			Session: s.UID, CallID: call, Approved: opts.approved, Reason: opts.reason, Actor: a.actor(opts.as), Args: args,
-		})
+		req.Session, req.CallID = s.UID, call
+		after, err := h.Decide(ctx, req)
 		if errors.Is(err, host.ErrExpired) {
 			return &adviceError{err, a.agentctl("resume") + " goes on with the turn"}
 		}
@@ -255,6 +259,14 @@ func (a *app) actor(name string) *abi.IdentityRef {
 	return &abi.IdentityRef{Principal: name}
 }
 
+// goesOn is what becomes of a turn on which a decision was recorded, with a condition.
+func (a *app) goesOn(s host.Session, condition string) string {
+	if slices.ContainsFunc(s.Waiting, func(w host.Waiting) bool { return w.Settled }) {
+		return a.agentctl("resume") + " goes on with the turn" + condition
+	}
+	return "the turn waits for more approvals"
+}
+
 // settled shows what was recorded since before, and goes on with the turn.
 func (a *app) settled(ctx context.Context, h *edge.Host, before, after host.Session, files turnFlags, stay bool) error {
 	if after.Head.Seq > before.Head.Seq {
@@ -268,11 +280,7 @@ func (a *app) settled(ctx context.Context, h *edge.Host, before, after host.Sess
 		_ = a.flush()
 	}
 	if stay {
-		next := a.agentctl("resume") + " goes on with the turn"
-		if !slices.ContainsFunc(after.Waiting, func(w host.Waiting) bool { return w.Settled }) {
-			next = "the turn waits for more approvals"
-		}
-		a.note("recorded; %s", next)
+		a.note("recorded; %s", a.goesOn(after, ""))
 		return nil
 	}
 	return a.turn(ctx, h, files, func() (host.Execution, error) { return a.resume(ctx, h, after.UID, a.update) })

@@ -319,6 +319,7 @@ func TestAnswersSurvive(t *testing.T) {
 			}},
 		},
 		Canceled: &host.Execution{Session: s, ID: "exec-1", State: abi.StateCanceled, Reason: abi.ReasonCanceled},
+		Decided:  &decidedThere{Before: 1 << 60, Records: []*watched{{Session: "sess-1", Seq: 7, Event: []byte(`{"kind":"k"}`)}}},
 	}
 	var line bytes.Buffer
 	if err := encodeAnswer(&line, want); err != nil {

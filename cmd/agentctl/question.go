@@ -24,6 +24,8 @@ type question struct {
 	Ref string `json:"ref,omitempty"`
 	// All is for opApprovals and opWatch: of all projects.
 	All bool `json:"all,omitempty"`
+	// Decide is for opDecide, about the session that Ref names.
+	Decide *host.DecideRequest `json:"decide,omitempty"`
 	// Sessions are those of opSessions.
 	Sessions []abi.SessionID `json:"sessions,omitempty"`
 
@@ -31,13 +33,14 @@ type question struct {
 	Watch *host.WatchRequest `json:"watch,omitempty"`
 }
 
-// The questions. Only a cancel changes anything.
+// The questions. Only opCancel and opDecide change anything.
 const (
 	opGet       = "get"
 	opList      = "list"
 	opSessions  = "sessions"
 	opApprovals = "approvals"
 	opCancel    = "cancel"
+	opDecide    = "decide"
 	opWatch     = "watch"
 )
 
@@ -51,6 +54,7 @@ type answer struct {
 	Page      *host.ListPage  `json:"page,omitempty"`
 	Approvals []approval      `json:"approvals,omitempty"`
 	Canceled  *host.Execution `json:"canceled,omitempty"`
+	Decided   *decidedThere   `json:"decided,omitempty"`
 	Record    *watched        `json:"record,omitempty"`
 	Done      bool            `json:"done,omitempty"`
 	Fault     *fault          `json:"fault,omitempty"`
@@ -98,6 +102,8 @@ func reply(ctx context.Context, h *edge.Host, q question) (answer, error) {
 	case opApprovals:
 		found, err := pendingApprovals(ctx, h, q.Project, q.All)
 		return answer{Approvals: found}, err
+	case opDecide:
+		return replyDecide(ctx, h, q)
 	case opCancel:
 		uid, err := h.Resolve(ctx, q.Project, q.Ref)
 		if err != nil {
