@@ -204,7 +204,7 @@ func (p imagePages) ReadPages(list []uint32, use func(index uint32, content []by
 func imageSpec(img runtimes.Image) journal.ImageSpec {
 	spec := journal.ImageSpec{Size: img.Size, Globals: img.Globals, Clock: img.Clock, Changed: img.Changed}
 	if img.Pages != nil {
-		spec.Read = img.Pages.ReadPage
+		spec.Read, spec.AnyOrder = img.Pages.ReadPage, true
 	}
 	return spec
 }

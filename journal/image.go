@@ -66,6 +66,8 @@ type ImageSpec struct {
 	// Read fills dst, of abi.PageSize bytes, with a page named in Changed. It
 	// is called once for each, in order, before NewImage returns.
 	Read func(page uint32, dst []byte) error
+	// AnyOrder allows Read to be called in any order, and from several goroutines.
+	AnyOrder bool
 }
 
 // NewImage makes an image that differs from base, or from all-zero memory where
@@ -99,7 +101,7 @@ func (j *Journal) newImage(base *Image, spec ImageSpec, keep bool) (*Image, erro
 		from = &base.tree
 	}
 	pages := uint32(spec.Size / abi.PageSize)
-	r := rebuild{base: from, pages: pages, changed: spec.Changed, read: spec.Read, keep: keep, spare: &j.spare}
+	r := rebuild{base: from, pages: pages, changed: spec.Changed, read: spec.Read, anyOrder: spec.AnyOrder, keep: keep, spare: &j.spare}
 	root, err := r.run()
 	if err != nil {
 		return nil, fmt.Errorf("new image: %w", err)

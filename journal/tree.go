@@ -279,14 +279,15 @@ func (t *tree) leaf(page uint32) (*pageNode, error) {
 
 // rebuild is the making of a tree from a base and the pages that changed.
 type rebuild struct {
-	base    *tree
-	pages   uint32
-	changed []uint32 // those not in the tree yet
-	read    func(page uint32, dst []byte) error
-	ahead   []newPage  // the first of changed, which are read
-	spare   *sync.Pool // of *[abi.PageSize]byte
-	keep    bool       // the new pages
-	differ  int        // pages that are not the base's
+	base     *tree
+	pages    uint32
+	changed  []uint32 // those not in the tree yet
+	read     func(page uint32, dst []byte) error
+	anyOrder bool       // read takes pages in any order, and side by side
+	ahead    []newPage  // the first of changed, which are read
+	spare    *sync.Pool // of *[abi.PageSize]byte
+	keep     bool       // the new pages
+	differ   int        // pages that are not the base's
 }
 
 // newPage is a page that may have changed.
@@ -371,23 +372,38 @@ func (r *rebuild) leaf(base *pageNode, page uint32) (*pageNode, error) {
 
 // more reads and hashes the next pages.
 func (r *rebuild) more() error {
-	r.ahead = make([]newPage, 0, min(len(r.changed), readAhead))
-	for _, page := range r.changed[:cap(r.ahead)] {
-		content, ok := r.spare.Get().(*[abi.PageSize]byte)
-		if !ok {
-			content = new([abi.PageSize]byte)
+	r.ahead = make([]newPage, min(len(r.changed), readAhead))
+	if !r.anyOrder {
+		for i := range r.ahead {
+			if err := r.readPage(i); err != nil {
+				return err
+			}
 		}
-		if err := r.read(page, content[:]); err != nil {
-			return fmt.Errorf("read page %d: %w", page, err)
-		}
-		r.ahead = append(r.ahead, newPage{content: content})
 	}
 	return sideBySide(len(r.ahead), packChunk, func(low, high int) error {
 		for i := low; i < high; i++ {
+			if r.anyOrder {
+				if err := r.readPage(i); err != nil {
+					return err
+				}
+			}
 			r.ahead[i].hash = hashPage(r.ahead[i].content[:])
 		}
 		return nil
 	})
+}
+
+// readPage reads the i-th of the pages ahead.
+func (r *rebuild) readPage(i int) error {
+	content, ok := r.spare.Get().(*[abi.PageSize]byte)
+	if !ok {
+		content = new([abi.PageSize]byte)
+	}
+	r.ahead[i].content = content
+	if err := r.read(r.changed[i], content[:]); err != nil {
+		return fmt.Errorf("read page %d: %w", r.changed[i], err)
+	}
+	return nil
 }
 
 // diff appends to pages the pages of b that differ from a's, given both trees'

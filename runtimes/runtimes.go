@@ -237,7 +237,8 @@ type Image struct {
 	// one given to Restore: from all-zero pages and from the golden image
 	// respectively). Pages beyond the other image's Size count as zero there.
 	Changed []uint32
-	// Pages reads the pages named in Changed; Restore may read several at once.
+	// Pages reads the pages named in Changed; who has the image, Restore too, may read
+	// several at once.
 	Pages PageReader
 	// Root, if not zero, names the image that is given to Restore: of two with one
 	// root all is equal. A runtime may keep a large image for the next incarnation.

@@ -21,7 +21,7 @@ type Image struct {
 	// image for one that Restore takes, the state at the beginning of the turn
 	// for a Snapshot. Pages beyond the other image's size count as zero there.
 	Changed []uint32
-	// Pages reads the pages named in Changed, for Restore from several goroutines.
+	// Pages reads the pages named in Changed, from several goroutines at once.
 	Pages PageReader
 	// Root, if not zero, names the image: of two with one root all is equal. It
 	// lets Restore keep a large image for the next one that asks for it.
