@@ -69,14 +69,15 @@ func words(err error) string {
 
 // compile compiles the rules of a policy. Its error tells of all that cannot be.
 func compile(file config.Policy) ([]rule, error) {
-	env, err := environment()
+	known := &patterns{}
+	env, err := environment(known)
 	if err != nil {
 		return nil, err
 	}
 	rules := make([]rule, len(file.Rules))
 	var wrong []string
 	for i, r := range file.Rules {
-		program, problems := program(env, r.When)
+		program, problems := program(env, known, r.When)
 		for _, text := range problems {
 			wrong = append(wrong, fmt.Sprintf("rule %q: %s", r.Name.Text, text))
 		}
@@ -89,7 +90,7 @@ func compile(file config.Policy) ([]rule, error) {
 }
 
 // program compiles one condition, or says what is wrong with it.
-func program(env *cel.Env, when config.Text) (cel.Program, []string) {
+func program(env *cel.Env, p *patterns, when config.Text) (cel.Program, []string) {
 	ast, issues := env.Compile(when.Text)
 	if issues.Err() != nil {
 		var texts []string
@@ -101,13 +102,13 @@ func program(env *cel.Env, when config.Text) (cel.Program, []string) {
 	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, []string{fmt.Sprintf("line %d: when is a %s; want a bool", when.Line, t)}
 	}
-	p, err := env.Program(ast,
-		cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost), cel.CostTracking(linear{}),
+	compiled, err := env.Program(ast,
+		cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost), cel.CostTracking(linear{p}),
 		cel.InterruptCheckFrequency(interruptEvery))
 	if err != nil {
 		return nil, []string{fmt.Sprintf("line %d: %v", when.Line, err)}
 	}
-	return p, nil
+	return compiled, nil
 }
 
 // pointed says what is wrong with a condition, and points to where.
