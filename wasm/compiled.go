@@ -60,14 +60,15 @@ func (e *Engine) compile(ctx context.Context, name string, digest abi.Digest, co
 	}()
 	m, warm := e.cached(digest)
 	if !warm {
-		original, err := code()
-		if err != nil {
+		var original []byte
+		if original, err = code(); err != nil {
 			return nil, fmt.Errorf("read the code: %w", err)
 		}
 		if got := abi.DigestOf(original); got != digest {
 			return nil, refusef("the code's digest is %s, not %s", got, digest)
 		}
-		defer e.watch(name, len(original))()
+		finished := e.watch(name, len(original))
+		defer func() { finished(err) }()
 		if m, err = e.prepare(original); err != nil {
 			return nil, err
 		}

@@ -60,6 +60,7 @@ type Progress struct {
 	Name    string
 	Size    int
 	Done    bool
+	Err     error // of a load that is done, and failed
 	Elapsed time.Duration
 }
 
@@ -295,19 +296,19 @@ func (e *Engine) run(ctx context.Context, l *load, name string, digest abi.Diges
 
 // watch tells Progress of a module that takes long to compile. The function it
 // returns must be called when that is done.
-func (e *Engine) watch(name string, size int) (finished func()) {
+func (e *Engine) watch(name string, size int) (finished func(err error)) {
 	if e.cfg.Progress == nil {
-		return func() {}
+		return func(error) {}
 	}
 	begin, told := time.Now(), make(chan struct{})
 	timer := time.AfterFunc(progressAfter, func() {
 		defer close(told)
 		e.cfg.Progress(Progress{Name: name, Size: size, Elapsed: time.Since(begin)})
 	})
-	return func() {
+	return func(err error) {
 		if !timer.Stop() {
 			<-told
-			e.cfg.Progress(Progress{Name: name, Size: size, Done: true, Elapsed: time.Since(begin)})
+			e.cfg.Progress(Progress{Name: name, Size: size, Done: true, Err: err, Elapsed: time.Since(begin)})
 		}
 	}
 }

@@ -315,7 +315,7 @@ func TestProgress(t *testing.T) {
 	if err := e.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 2 || told[0].Done || !told[1].Done || told[0].Name != "endless" || told[0].Size == 0 {
+	if len(told) != 2 || told[0].Done || !told[1].Done || told[1].Err == nil || told[0].Name != "endless" || told[0].Size == 0 {
 		t.Errorf("progress: %+v", told)
 	}
 }

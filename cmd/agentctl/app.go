@@ -180,7 +180,7 @@ func (a *app) options(ctx context.Context, scriptFile string) (edge.Options, err
 		return edge.Options{}, err
 	}
 	o.Rebuilding = a.rebuilding
-	if a.errTerminal {
+	if a.errTerminal && !a.json {
 		o.Progress = func(text string) { a.note("%s", text) }
 	}
 	if scriptFile != "" {

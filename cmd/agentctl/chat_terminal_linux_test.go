@@ -73,12 +73,18 @@ func openPty(t *testing.T) (master, slave *os.File) {
 // atTerminal runs agentctl on a pseudo terminal, in a data directory of its own.
 func atTerminal(t *testing.T, data string, args ...string) *pty {
 	t.Helper()
-	needHarnesses(t)
-	program, err := exec.LookPath("agentctl")
+	cache, err := testCache()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache, err := testCache()
+	return atTerminalWith(t, data, cache, args...)
+}
+
+// atTerminalWith is atTerminal with a compile cache of its own.
+func atTerminalWith(t *testing.T, data, cache string, args ...string) *pty {
+	t.Helper()
+	needHarnesses(t)
+	program, err := exec.LookPath("agentctl")
 	if err != nil {
 		t.Fatal(err)
 	}

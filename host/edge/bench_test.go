@@ -51,7 +51,8 @@ func benchOpen(b *testing.B, flush time.Duration) *edge.Host {
 // BenchmarkTurn is F1 and F2: the smallest turn of one session, warm. "durable"
 // is on disk, with the background flush off, so that the commits counted are those
 // a turn waits for; "cpu" is the same on a journal in memory, without any sync;
-// "memory" is a turn of a harness whose memory is saved.
+// "memory" is a turn of a harness whose memory is saved, and "repl" one of a
+// harness that is an interpreter of 19 MB.
 func BenchmarkTurn(b *testing.B) {
 	run := func(b *testing.B, h *edge.Host, harness string) {
 		uid := benchSession(b, h, harness)
@@ -72,6 +73,7 @@ func BenchmarkTurn(b *testing.B) {
 	}
 	b.Run("durable", func(b *testing.B) { run(b, benchOpen(b, -1), "echo") })
 	b.Run("memory", func(b *testing.B) { run(b, benchOpen(b, -1), "counter") })
+	b.Run("repl", func(b *testing.B) { run(b, benchOpen(b, -1), "repl") })
 	b.Run("cpu", func(b *testing.B) {
 		h, err := edge.OpenMemory(edge.Options{CacheDir: testCache(b)})
 		if err != nil {

@@ -256,7 +256,7 @@ func over(store *journal.Journal, s settled) (*Host, error) {
 // newEngine makes the engine. A cache saves time and nothing else: where there
 // can be none, as in a container without a home directory, it goes without.
 func newEngine(o Options) (*wasm.Engine, error) {
-	cfg := wasm.Config{Interpreter: o.Interpreter, CacheDir: o.CacheDir, HostBytes: uint64(memory()), Progress: progress(o.Progress)}
+	cfg := wasm.Config{Interpreter: o.Interpreter, CacheDir: o.CacheDir, HostBytes: uint64(memory()), Progress: progress(o)}
 	engine, err := wasm.New(cfg)
 	if err == nil || cfg.CacheDir == "" {
 		return engine, err
@@ -282,15 +282,25 @@ func (h *Host) Close() error {
 }
 
 // progress puts what the engine tells into words.
-func progress(tell func(string)) func(wasm.Progress) {
-	if tell == nil {
-		return nil
+func progress(o Options) func(wasm.Progress) {
+	once := ", once on this machine"
+	if o.CacheDir == "" {
+		once = ""
+	}
+	tell := func(format string, args ...any) {
+		if o.Progress != nil {
+			o.Progress(fmt.Sprintf(format, args...))
+		}
 	}
 	return func(p wasm.Progress) {
-		if p.Done {
-			tell(fmt.Sprintf("compiled %s in %s", p.Name, p.Elapsed.Round(time.Millisecond)))
-			return
+		switch {
+		case !p.Done:
+			tell("compiling %s (%.1f MB)%s …", p.Name, float64(p.Size)/1e6, once)
+		case p.Err == nil:
+			tell("compiled %s in %s", p.Name, p.Elapsed.Round(time.Millisecond))
+			if o.Log != nil {
+				o.Log.Info("module compiled", "harness", p.Name, "bytes", p.Size, "took", p.Elapsed.Round(time.Millisecond))
+			}
 		}
-		tell(fmt.Sprintf("compiling %s (%.1f MB), once per version …", p.Name, float64(p.Size)/1e6))
 	}
 }
