@@ -12,8 +12,8 @@ func newDoctorCommand(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check what agentctl finds on this machine, and say what to do about it",
 		Long: `doctor looks at everything agentctl needs: the data directory and who has it, free
-space, the policy, the compile cache, the engine, what the kernel can do, the bundled harnesses,
-and the limits that hold. It loads a harness for real, and changes nothing that is yours.
+space, the configuration and the policy, the compile cache, the engine, what the kernel can do,
+the bundled harnesses, and the limits that hold. It loads a harness for real, and changes nothing that is yours.
 
 Each line is "ok", a "note" of what is worth knowing, or a "problem" with what to do. The exit
 code is 0 if there is no problem, and 1 if something will not work.`,
@@ -46,7 +46,7 @@ type finding struct {
 func runDoctor(ctx context.Context, a *app) error {
 	problems := 0
 	for _, check := range []func(context.Context) []finding{
-		a.checkProgram, a.checkData, a.checkPolicy, a.checkCache, a.checkEngine, a.checkKernel, a.checkLimits,
+		a.checkProgram, a.checkData, a.checkConfig, a.checkPolicy, a.checkCache, a.checkEngine, a.checkKernel, a.checkLimits,
 	} {
 		for _, f := range check(ctx) {
 			if f.Status == statusProblem {

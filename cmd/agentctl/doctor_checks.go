@@ -25,8 +25,41 @@ func (a *app) problem(check string, err error) finding {
 	return finding{Check: check, Status: statusProblem, Text: shortened(err.Error()), Next: a.nextStep(err)}
 }
 
+// checkConfig reads the configuration as a turn would, and looks for the keys of its
+// models.
+func (a *app) checkConfig(ctx context.Context) []finding {
+	if _, err := a.dataDirectory(); err != nil {
+		return nil // and checkData has said so
+	}
+	models, err := a.models(ctx)
+	if err != nil {
+		f := a.problem("config", err)
+		f.Next = "no turn runs while it is so; docs/models.md has what may stand there"
+		return []finding{f}
+	}
+	lines := models.Lines()
+	if len(lines) == 0 {
+		return nil
+	}
+	found := []finding{{
+		Check: "config", Status: statusOK, Text: fmt.Sprintf("there are %s of models beside %s", count(len(lines), "line", "lines"), edge.EchoModel),
+		Facts: map[string]any{"models": models.Names()},
+	}}
+	missing := map[string]bool{}
+	for _, l := range lines {
+		if l.KeyProblem != "" && !missing[l.Provider] {
+			missing[l.Provider] = true
+			found = append(found, finding{Check: "config", Status: statusNote, Text: fmt.Sprintf("provider %q: %s", l.Provider, l.KeyProblem)})
+		}
+	}
+	return found
+}
+
 // checkPolicy reads the policy, if there is one, as a turn would.
 func (a *app) checkPolicy(ctx context.Context) []finding {
+	if _, err := a.models(ctx); err != nil {
+		return nil // the configuration says where it is, and checkConfig has spoken
+	}
 	p, path, err := a.policy(ctx)
 	switch {
 	case errors.Is(err, host.ErrNotFound):
@@ -206,6 +239,7 @@ func (a *app) inspectBundled(ctx context.Context, name string) (host.Inspection,
 	if err != nil {
 		return host.Inspection{}, err
 	}
+	options.ConfigFile = "" // which says nothing of harnesses
 	h, err := edge.OpenMemory(options)
 	if err != nil {
 		return host.Inspection{}, err
