@@ -451,6 +451,6 @@ func (d *comparison) showSum() {
 	if d.first.b > 0 {
 		where = append(where, fmt.Sprintf("+seq=%d", d.first.b))
 	}
-	d.line(fmt.Sprintf("first difference in turn %d, %s, at %s: %d steps differ, %d are only in -, %d only in +, %d are alike",
-		d.first.turn, stepName(d.first.kind), strings.Join(where, " "), d.differ, d.onlyA, d.onlyB, d.alike))
+	d.line(fmt.Sprintf("%d steps differ, %d are only in -, %d only in +, %d are alike", d.differ, d.onlyA, d.onlyB, d.alike))
+	d.line(fmt.Sprintf("first difference in turn %d, %s, at %s", d.first.turn, stepName(d.first.kind), strings.Join(where, " ")))
 }

@@ -153,7 +153,23 @@ func (v *columnsView) step(turn int64, alike bool, x, y *host.Record) {
 	} else {
 		mark = "<"
 	}
+	left, right = apart(oneLine(left), oneLine(right), v.width)
 	v.row(fmt.Sprint(turn), stepName(kindOf(x, y)), left, mark, right)
+}
+
+// apart leaves out of two texts what they begin with alike, where what differs would else
+// be cut off at width.
+func apart(left, right string, width int) (string, string) {
+	const kept = 8
+	a, b := []rune(left), []rune(right)
+	same := 0
+	for same < min(len(a), len(b)) && a[same] == b[same] {
+		same++
+	}
+	if max(len(a), len(b)) <= width || same <= width/2 {
+		return left, right
+	}
+	return "…" + string(a[same-kept:]), "…" + string(b[same-kept:])
 }
 
 func (v *columnsView) row(turn, kind, left, mark, right string) {
