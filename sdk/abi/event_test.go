@@ -420,3 +420,27 @@ func FuzzDecodeEvent(f *testing.F) {
 		}
 	})
 }
+
+// I2: edited arguments that are long stand in the body, and come back as they were.
+func TestI2_RecordBodyTakesEditedArguments(t *testing.T) {
+	args := abi.Struct(`{"n":12345678901234567890,"s":"` + strings.Repeat("x", abi.MaxInlineBytes) + `"}`)
+	event := &abi.Event{
+		Kind: abi.EventApprovalResult, ApprovalResult: &abi.ApprovalResult{ToolCallID: "c", Approved: true},
+		Cell: &abi.Cell{Rule: "r", Args: args},
+	}
+	encoded, body, err := abi.EncodeRecord(event)
+	if err != nil || len(encoded) > 1000 {
+		t.Fatalf("%d bytes, %v", len(encoded), err)
+	}
+	if !bytes.Equal(event.Cell.Args, args) || event.ApprovalResult == nil {
+		t.Error("EncodeRecord changed its argument")
+	}
+	back, err := abi.DecodeRecord(encoded, func(abi.Digest) ([]byte, error) { return body, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	event.Cell.Body = abi.DigestOf(body)
+	if diff := cmp.Diff(event, back); diff != "" {
+		t.Error(diff)
+	}
+}
