@@ -132,7 +132,7 @@ func (a *app) aboutSession(command string) string {
 	return line
 }
 
-// inPlace is a command line for the directory, the project and the policy that were
+// inPlace is a command line for the directory, the project and the files that were
 // named.
 func (a *app) inPlace(command string) string {
 	line := "agentctl " + command
@@ -141,6 +141,9 @@ func (a *app) inPlace(command string) string {
 	}
 	if a.project != defaultProject {
 		line += " --project " + shellWord(a.project)
+	}
+	if a.configFile != "" {
+		line += " --config-file " + shellWord(a.configFile)
 	}
 	if a.policyFile != "" {
 		line += " --policy " + shellWord(a.policyFile)
