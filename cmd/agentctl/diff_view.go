@@ -114,7 +114,7 @@ func newColumnsView(a *app, x, y host.Session) *columnsView {
 	}
 	return &columnsView{
 		output: a.output, width: max(leastColumn, (width-turnColumn-kindColumn-markColumn)/2),
-		names: [2]string{calledName(x), calledName(y)},
+		names: [2]string{oneLine(calledName(x)), oneLine(calledName(y))},
 	}
 }
 
@@ -138,7 +138,7 @@ func (v *columnsView) step(turn int64, alike bool, x, y *host.Record) {
 		v.row("TURN", "STEP", v.names[0], " ", v.names[1])
 	}
 	if v.input != nil {
-		text := columnText(v.input.Event)
+		text := oneLine(columnText(v.input.Event))
 		v.row(fmt.Sprint(turn), stepName(abi.EventInput), text, " ", text)
 		v.input = nil
 	}
@@ -172,9 +172,10 @@ func apart(left, right string, width int) (string, string) {
 	return "…" + string(a[same-kept:]), "…" + string(b[same-kept:])
 }
 
+// row writes texts that are safe for a terminal.
 func (v *columnsView) row(turn, kind, left, mark, right string) {
 	line := fmt.Sprintf("%-*s%-*s%-*s %s %s", turnColumn, turn, kindColumn, kind,
-		v.width, cut(oneLine(left), v.width), mark, cut(oneLine(right), v.width))
+		v.width, cut(left, v.width), mark, cut(right, v.width))
 	v.data([]byte(strings.TrimRight(line, " ") + "\n"))
 }
 
