@@ -9,8 +9,8 @@ AGENTCTL := bin/agentctl
 # second to compile, and twelve under the race detector.
 export AGENTCELL_TEST_CACHE ?= $(CURDIR)/bin/test-cache
 
-# Every directory of harnesses/ with a main.go is a harness. The big ones are packed; of
-# the others unpacking takes longer than anybody wants to wait for a command.
+# Every directory of harnesses/ with a main.go is a harness. Those that are big are
+# packed for the bundle.
 NAMES     := $(patsubst harnesses/%/main.go,%,$(wildcard harnesses/*/main.go))
 PACKED    := repl
 HARNESSES := $(patsubst %,harnesses/bundle/%.wasm,$(filter-out $(PACKED),$(NAMES))) $(patsubst %,harnesses/bundle/%.wasm.gz,$(PACKED))
