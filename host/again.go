@@ -253,12 +253,12 @@ func (h *Host) runAgain(ctx context.Context, req RunAgainRequest) (Execution, er
 		return Execution{}, err
 	}
 	exec := ExecRequest{Session: r.UID, Deadline: req.Deadline, CallTimeout: req.CallTimeout, Observe: req.Observe, Expect: &r.Head.Seq}
-	if r.sum.Open != 0 {
-		return h.Exec(ctx, exec)
-	}
 	a, last, err := h.lastAgain(r)
 	if err != nil {
 		return Execution{}, err
+	}
+	if r.sum.Open != 0 {
+		return h.Exec(ctx, exec)
 	}
 	start, err := h.nextAgain(a, last)
 	if err != nil {

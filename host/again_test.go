@@ -502,6 +502,9 @@ func TestRerunWithAnotherPrompt(t *testing.T) {
 	if _, err := r.Rerun(t.Context(), s.UID); !errors.Is(err, host.ErrConflict) {
 		t.Errorf("what is no rerun: %v", err)
 	}
+	if _, err := r.RunAgain(t.Context(), host.RunAgainRequest{Session: s.UID}); !errors.Is(err, host.ErrConflict) {
+		t.Errorf("a turn of what is no rerun: %v", err)
+	}
 }
 
 // Forks of a branch go on by its rule, those of what it shares with the other session do
