@@ -311,13 +311,19 @@ func (r *rerun) drive(ctx context.Context, t recordedTurn, p *checkPort) (runtim
 // led to.
 func (r *rerun) arrive(ctx context.Context, p *checkPort, start *abi.Event, o outline, out runtimes.Outcome) error {
 	end := turn.End{Reason: out.Reason, Err: out.Err, Fuel: out.Fuel}
-	var reached *journal.Image
-	if out.Reason == abi.ReasonCompleted {
-		var err error
-		if reached, err = r.host.snapshot(ctx, r.inc, r.image); err != nil {
-			return asDamage(r.row.UID, r.image.Root(), err)
+	var reached *journal.Image // by a turn that the next one goes on from
+	var err error
+	switch {
+	case out.Reason != abi.ReasonCompleted:
+	case r.module.desc.Harness.HoldsMemory():
+		if reached, err = r.host.snapshot(ctx, r.inc, r.image); err == nil {
+			end.Root = reached.Root()
 		}
-		end.Root = reached.Root()
+	default:
+		end.Root, _, err = r.host.snapshotRoot(ctx, r.inc, r.image)
+	}
+	if err != nil {
+		return asDamage(r.row.UID, r.image.Root(), err)
 	}
 	if r.rehearsal {
 		end.Root, end.Fuel = o.end.Cell.Root, uint64(o.end.Cell.Fuel)
@@ -325,12 +331,11 @@ func (r *rerun) arrive(ctx context.Context, p *checkPort, start *abi.Event, o ou
 	if _, err := p.machine.Finish(end, start.Time); err != nil {
 		return asDivergence(err)
 	}
-	if reached == nil || !r.module.desc.Harness.HoldsMemory() {
+	if reached == nil {
 		r.close(ctx)
+		return nil
 	}
-	if reached != nil {
-		r.image, r.here.root = reached, reached.Root()
-	}
+	r.image, r.here.root = reached, reached.Root()
 	return nil
 }
 
