@@ -248,7 +248,7 @@ func (a *app) withSession(ctx context.Context, scriptFile, ref string, work func
 	return a.with(ctx, scriptFile, func(h *edge.Host) error {
 		uid, err := h.Resolve(ctx, a.project, ref)
 		if errors.Is(err, host.ErrNotFound) {
-			return &adviceError{err, a.agentctl("list") + " shows the sessions there; --project names another project"}
+			return &adviceError{err, a.inPlace("list") + " shows the sessions there; --project names another project"}
 		}
 		if err != nil {
 			return err

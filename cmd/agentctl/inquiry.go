@@ -48,7 +48,7 @@ func (a *app) inquireSession(ref string, work func(*inquiry) error) error {
 	err := a.inquire(work)
 	if errors.Is(err, host.ErrNotFound) {
 		a.ref = ""
-		return &adviceError{err, a.agentctl("list") + " shows the sessions there; --project names another project"}
+		return &adviceError{err, a.inPlace("list") + " shows the sessions there; --project names another project"}
 	}
 	return err
 }

@@ -75,7 +75,7 @@ func runWatch(ctx context.Context, a *app, opts watchOptions) error {
 	}}
 	err = w.run(ctx)
 	if errors.Is(err, host.ErrNotFound) && opts.session != "" {
-		return &adviceError{err, a.agentctl("list") + " shows the sessions there; --project names another project"}
+		return &adviceError{err, a.inPlace("list") + " shows the sessions there; --project names another project"}
 	}
 	if errors.Is(err, errInterrupted) {
 		return nil
