@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	cel.dev/cel-go v0.33.2
-	github.com/dop251/goja v0.0.0-20260917113740-793a2a65c13b
 	github.com/dgraph-io/badger/v4 v4.9.6
+	github.com/dop251/goja v0.0.0-20260917113740-793a2a65c13b
 	github.com/extism/go-sdk v1.7.1
 	github.com/google/go-cmp v0.7.0
 	github.com/klauspost/compress v1.18.0
