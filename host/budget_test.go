@@ -294,6 +294,15 @@ func TestBudget_Parked(t *testing.T) {
 	if err != nil || e.Reason != abi.ReasonBudget || b.called("d") != 1 {
 		t.Errorf("an approved call beyond the budget: %+v, %v, made %d times", e, err, b.called("d"))
 	}
+	var last string
+	for _, rec := range r.records(uid) {
+		if rec.Event.Result != nil {
+			last = rec.Event.Result.Error
+		}
+	}
+	if want := "not made: the budget has nothing left for it"; last != want {
+		t.Errorf("of that call the record says %q, want %q", last, want)
+	}
 	r.verify(uid)
 }
 

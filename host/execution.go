@@ -110,6 +110,9 @@ func (x *execution) Call(ctx context.Context, op abi.Op, request []byte) (runtim
 			return runtimes.Response{}, asDivergence(err)
 		}
 		if err := x.act(ready); err != nil {
+			if errors.Is(err, ErrBudget) {
+				x.machine.Withheld(ready.Tools)
+			}
 			return runtimes.Response{}, err
 		}
 		switch {

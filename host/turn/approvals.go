@@ -13,6 +13,7 @@ import (
 const (
 	outcomeUnknown = "outcome unknown: the host stopped while the call was under way"
 	outcomeCut     = "outcome unknown: the turn ended while the call was under way"
+	notMade        = "not made: the budget has nothing left for it"
 	askAgain       = "the host stopped while the call was under way; call it again?"
 	mayBeMade      = " (the host stopped while the call was under way: it may have been made)"
 	expired        = "the request for approval expired"

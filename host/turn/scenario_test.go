@@ -137,6 +137,12 @@ func (s *scenario) command(line string) error {
 	case "breaks":
 		id, why, _ := strings.Cut(rest, " ")
 		s.show(s.machine.ToolDone(id, turn.ToolOutcome{Err: errors.New(why)}, s.now()))
+	case "withheld":
+		var effects []turn.ToolEffect
+		for _, id := range args {
+			effects = append(effects, turn.ToolEffect{Call: abi.ToolCall{ID: id}})
+		}
+		s.machine.Withheld(effects)
 	case "decide":
 		return s.append(&abi.Event{Kind: abi.EventApprovalResult, ApprovalResult: &abi.ApprovalResult{
 			ToolCallID: args[0], Approved: args[1] == "yes", Reason: strings.Join(args[2:], " "),

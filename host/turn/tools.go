@@ -377,6 +377,24 @@ func (m *Machine) cutShort(r *Ready, now abi.Time) error {
 	return m.recordResults(r, now)
 }
 
+// Withheld takes back calls that were to be made next, and for which the budget has
+// nothing left: where the turn ends the record says that they were not made, but of
+// those that an earlier run may have made.
+func (m *Machine) Withheld(effects []ToolEffect) {
+	for _, e := range effects {
+		c := m.callOf(e.Call.ID)
+		if c == nil || !c.running {
+			continue
+		}
+		c.running = false
+		why := notMade
+		if c.recovered || c.gate.Again {
+			why = outcomeUnknown
+		}
+		c.settle(ToolOutcome{Err: errors.New(why)})
+	}
+}
+
 // report records the result of a tool that the harness ran itself.
 func (m *Machine) report(request []byte, now abi.Time) (Ready, error) {
 	result := new(abi.ToolResult)
