@@ -23,6 +23,10 @@ RACE := ./journal/... ./host/... ./runtimes/... ./sdk/... ./wasm/... ./cmd/agent
 # How long make soak runs random sessions.
 SOAK ?= 10m
 
+# After what time the tests of one package are given up: they take a quarter of it where
+# nothing else runs.
+TIMEOUT ?= 20m
+
 # How long make fuzz tries each decoder.
 FUZZ ?= 1m
 
@@ -66,13 +70,13 @@ test: agentctl ## run all tests, then those of packages with goroutines under th
 	@for name in $(NAMES); do \
 		AGENTCELL_CACHE=$(AGENTCELL_TEST_CACHE) $(AGENTCTL) --data bin/test-data --quiet harness inspect $$name >/dev/null || exit 1; \
 	done
-	go test ./...
+	go test -timeout=$(TIMEOUT) ./...
 	AGENTCELL_TEST_MEMORY=copy go test ./wasm ./runtimes/wasm
 	AGENTCELL_TEST_MEMORY=copy go test -run='^TestEquivalence_InterruptedAnywhere$$' ./host
 	$(MAKE) --no-print-directory race
 
 race: harnesses
-	CGO_ENABLED=1 go test -race -short $(RACE)
+	CGO_ENABLED=1 go test -race -short -timeout=$(TIMEOUT) $(RACE)
 
 check: harnesses ## everything CI checks, apart from the tests
 	@.ci/check
