@@ -65,7 +65,10 @@ func (v *conversation) unfinished(ctx context.Context, t *sdk.Turn) ([]string, e
 func effects(ctx context.Context, t *sdk.Turn, from, before abi.Seq) ([]string, error) {
 	var calls []*abi.ToolCall
 	results, edited := map[string]*abi.ToolResult{}, map[string]abi.Struct{}
-	query := sdk.HistoryQuery{From: from, Kinds: []abi.EventKind{abi.EventToolCall, abi.EventApprovalResult, abi.EventToolResult}}
+	waits := map[string]bool{} // for people, and was not made before
+	query := sdk.HistoryQuery{From: from, Kinds: []abi.EventKind{
+		abi.EventToolCall, abi.EventApprovalRequest, abi.EventApprovalResult, abi.EventToolResult,
+	}}
 	for record, err := range t.History(ctx, query) {
 		if err != nil {
 			return nil, err
@@ -76,8 +79,14 @@ func effects(ctx context.Context, t *sdk.Turn, from, before abi.Seq) ([]string, 
 		if record.Event.Tool != nil {
 			calls = append(calls, record.Event.Tool)
 		}
-		if d := record.Event.ApprovalResult; d != nil && d.Approved && record.Event.Cell != nil {
-			edited[d.ToolCallID] = record.Event.Cell.Args
+		if r := record.Event.Approval; r != nil {
+			waits[r.ToolCallID] = record.Event.Cell == nil || !record.Event.Cell.Again
+		}
+		if d := record.Event.ApprovalResult; d != nil {
+			delete(waits, d.ToolCallID)
+			if d.Approved && record.Event.Cell != nil {
+				edited[d.ToolCallID] = record.Event.Cell.Args
+			}
 		}
 		if record.Event.Result != nil {
 			results[record.Event.Result.ID] = record.Event.Result
@@ -90,6 +99,9 @@ func effects(ctx context.Context, t *sdk.Turn, from, before abi.Seq) ([]string, 
 	}
 	for _, call := range calls {
 		outcome := "no result is known"
+		if waits[call.ID] {
+			outcome = "not made, as nobody had decided on it"
+		}
 		if result := results[call.ID]; result != nil {
 			outcome = resultText(result)
 		}

@@ -31,20 +31,23 @@ func TestUnfinished(t *testing.T) {
 	say("fails before it does anything")
 	say("fails in the middle", call("a", "files.read", `{"x":2}`), call("b", "files.lost", `{}`))
 	say("fails again", call("a", "db.drop", `{}`))
-	// A turn that was given up while a call was under way.
-	host.Records = append(host.Records, abi.LogRecord{
-		Seq:   host.Records[len(host.Records)-1].Seq + 1,
-		Event: &abi.Event{Kind: abi.EventToolCall, Tool: &abi.ToolCall{ID: "a", Tool: "pay", Args: abi.Struct(`{"eur":5}`)}},
-	}, abi.LogRecord{
-		Seq: host.Records[len(host.Records)-1].Seq + 2,
-		Event: &abi.Event{
+	// A turn that was given up: while a call was under way, while people were asked
+	// about one, and about one that may have been made.
+	for _, e := range []*abi.Event{
+		{Kind: abi.EventToolCall, Tool: &abi.ToolCall{ID: "a", Tool: "pay", Args: abi.Struct(`{"eur":5}`)}},
+		{Kind: abi.EventToolCall, Tool: &abi.ToolCall{ID: "b", Tool: "pay", Args: abi.Struct(`{"eur":6}`)}},
+		{Kind: abi.EventToolCall, Tool: &abi.ToolCall{ID: "c", Tool: "pay", Args: abi.Struct(`{"eur":7}`)}},
+		{Kind: abi.EventApprovalRequest, Approval: &abi.ApprovalRequest{ToolCallID: "a"}},
+		{
 			Kind: abi.EventApprovalResult, ApprovalResult: &abi.ApprovalResult{ToolCallID: "a", Approved: true},
 			Cell: &abi.Cell{Args: abi.Struct(`{"eur":4}`)},
 		},
-	}, abi.LogRecord{
-		Seq:   host.Records[len(host.Records)-1].Seq + 3,
-		Event: &abi.Event{Kind: abi.EventEnd, End: &abi.HarnessEnd{State: abi.StateCanceled}},
-	})
+		{Kind: abi.EventApprovalRequest, Approval: &abi.ApprovalRequest{ToolCallID: "b"}},
+		{Kind: abi.EventApprovalRequest, Approval: &abi.ApprovalRequest{ToolCallID: "c"}, Cell: &abi.Cell{Again: true}},
+		{Kind: abi.EventEnd, End: &abi.HarnessEnd{State: abi.StateCanceled}},
+	} {
+		host.Records = append(host.Records, abi.LogRecord{Seq: host.Records[len(host.Records)-1].Seq + 1, Event: e})
+	}
 	note := func(state, calls string) string {
 		return fmt.Sprintf("[A turn before this one ended as %s, and you remember nothing of it. What tools did in it is done:\n%s]", state, calls)
 	}
@@ -52,7 +55,8 @@ func TestUnfinished(t *testing.T) {
 		"one", "", "", "1",
 		note("FAILED", "files.read {\"x\":2}: {\"x\":2}\nfiles.lost {}: no such file"),
 		note("FAILED", "db.drop {}: denied: not today"),
-		note("CANCELED", `pay {"eur":4} (changed by a person): no result is known`),
+		note("CANCELED", "pay {\"eur\":4} (changed by a person): no result is known\n"+
+			"pay {\"eur\":6}: not made, as nobody had decided on it\npay {\"eur\":7}: no result is known"),
 		"two",
 	}
 	said := func() []string {
