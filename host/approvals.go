@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/agentcell/agentcell/host/turn"
@@ -113,12 +115,16 @@ func checkDecide(req *DecideRequest) error {
 	case *req.Actor == abi.IdentityRef{}:
 		req.Actor = nil
 		return nil
-	case req.Actor.Principal == PolicyPrincipal:
+	case strings.EqualFold(req.Actor.Principal, PolicyPrincipal):
 		return fmt.Errorf("%w: %q stands for the policy: decide under another name", ErrInvalid, PolicyPrincipal)
 	}
 	for _, name := range []string{req.Actor.Principal, req.Actor.Issuer, req.Actor.Subject} {
-		if len(name) > abi.MaxNameBytes || !utf8.ValidString(name) {
+		switch {
+		case len(name) > abi.MaxNameBytes || !utf8.ValidString(name):
 			return fmt.Errorf("%w: who decides: a name has at most %d bytes of UTF-8", ErrInvalid, abi.MaxNameBytes)
+		case name != strings.TrimSpace(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+			// It would look like somebody else's.
+			return fmt.Errorf("%w: who decides: %q begins or ends with a space, or has a character that nobody sees", ErrInvalid, name)
 		}
 	}
 	return nil

@@ -217,6 +217,10 @@ func TestSeveralApprovers(t *testing.T) {
 	}{
 		{"", nil, host.ErrInvalid, nil},
 		{"policy", nil, host.ErrInvalid, nil},
+		{"Policy", nil, host.ErrInvalid, nil},
+		{"ann ", nil, host.ErrInvalid, nil},
+		{"a\u200bnn", nil, host.ErrInvalid, nil},
+		{"\u202enna", nil, host.ErrInvalid, nil},
 		{strings.Repeat("x", 2000), nil, host.ErrInvalid, nil},
 		{"ann", nil, nil, []string{"ann"}},
 		{"ann", nil, nil, []string{"ann"}},
