@@ -81,7 +81,9 @@ func flood(b []byte) {
 	}
 }
 
-func tool(name string) string { return fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, name) }
+func tool(name string) string {
+	return fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, name)
+}
 
 func list(how string, r request, lists int) {
 	var tools []string
