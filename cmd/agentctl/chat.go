@@ -108,6 +108,9 @@ func chatNew(ctx context.Context, c *chat, opts chatOptions) error {
 		return err
 	}
 	return c.with(ctx, opts.files.script, func(h *edge.Host) error {
+		if _, err := h.Policy(); err != nil {
+			return err
+		}
 		if err := completeHarness(ctx, h, &create.Harness); err != nil {
 			return err
 		}

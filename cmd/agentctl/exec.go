@@ -139,7 +139,7 @@ func runExec(ctx context.Context, a *app, opts execOptions) error {
 	if err := host.CheckInputs(inputs); err != nil {
 		return err // before a session is made for them
 	}
-	a.waits = opts.wait
+	a.waits, opts.runs = opts.wait, true
 	req := host.ExecRequest{Inputs: inputs, Deadline: opts.deadline, CallTimeout: a.callTimeout, Abandon: opts.abandon, Wait: opts.wait, Observe: a.update}
 	if opts.given("expect-seq") {
 		expect := abi.Seq(opts.expect)

@@ -128,6 +128,9 @@ func runFork(ctx context.Context, a *app, opts forkOptions) error {
 			return fmt.Errorf("bad seq %d: session %s ends at seq %d: %w", req.At, parent.UID, parent.Head.Seq, host.ErrNotFound)
 		}
 		if inputs != nil {
+			if _, err := h.Policy(); err != nil {
+				return err
+			}
 			if err := closedPoint(ctx, h, parent, req.At); err != nil {
 				return err
 			}

@@ -25,6 +25,7 @@ type newSessionFlags struct {
 	retain  host.Retention
 	budget  host.Amounts
 	tree    host.Amounts // of the session and its forks
+	runs    bool         // a turn of it, at once
 	// Of create alone: other commands bound the time of their turn.
 	deadline, callTimeout time.Duration
 }
@@ -63,6 +64,9 @@ func (n *newSessionFlags) check(given func(flag string) bool, more ...string) er
 
 // makeFrom makes a session from the snapshot and does work with it.
 func (n *newSessionFlags) makeFrom(ctx context.Context, a *app, h *edge.Host, work func(*edge.Host, host.Session) error) error {
+	if err := n.mayRun(h); err != nil {
+		return err
+	}
 	s, err := h.CreateFromSnapshot(ctx, host.FromSnapshotRequest{Project: a.project, Snapshot: n.from, Name: n.name, Labels: n.labels})
 	if err != nil {
 		return err
@@ -77,6 +81,9 @@ func (n *newSessionFlags) make(ctx context.Context, a *app, scriptFile string, w
 		return err
 	}
 	return a.with(ctx, scriptFile, func(h *edge.Host) error {
+		if err := n.mayRun(h); err != nil {
+			return err
+		}
 		if err := completeHarness(ctx, h, &req.Harness); err != nil {
 			return err
 		}
@@ -86,6 +93,16 @@ func (n *newSessionFlags) make(ctx context.Context, a *app, scriptFile string, w
 		}
 		return work(h, s)
 	})
+}
+
+// mayRun refuses a session that is made for a turn which the policy does not let begin,
+// as it cannot be read: the same command, put right, is to find nothing of the attempt.
+func (n *newSessionFlags) mayRun(h *edge.Host) error {
+	if !n.runs {
+		return nil
+	}
+	_, err := h.Policy()
+	return err
 }
 
 // request is the CreateRequest of the flags. Its harness may want to be completed.

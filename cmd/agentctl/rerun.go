@@ -112,6 +112,9 @@ func runRerun(ctx context.Context, a *app, opts rerunOptions) error {
 	a.stays = true
 	return a.withSession(ctx, opts.files.script, opts.session.ref, func(h *edge.Host, s host.Session) error {
 		if opts.given("from") {
+			if _, err := h.Policy(); err != nil {
+				return err
+			}
 			req.Session = s.UID
 			if s, err = h.BeginRerun(ctx, req); err != nil {
 				return a.notBegun(ctx, h, req, err)

@@ -116,6 +116,7 @@ type Host struct {
 	stored  *storedTools
 	servers *mcp.Servers
 
+	policy   policyFile
 	policies *host.PolicyStore
 }
 
@@ -250,7 +251,7 @@ func over(store *journal.Journal, s settled) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, rt.Close(context.Background()))
 	}
-	return &Host{Host: h, journal: store, runtime: rt, stored: stored, servers: servers, policies: policies}, nil
+	return &Host{Host: h, journal: store, runtime: rt, stored: stored, servers: servers, policy: s.policy, policies: policies}, nil
 }
 
 // newEngine makes the engine. A cache saves time and nothing else: where there

@@ -63,5 +63,9 @@ func Policy(dir string, o Options) (p *policy.Policy, path string, err error) {
 	return p, s.policy.path, err
 }
 
+// Policy is the policy under which the host's turns begin and go on, nil if there is none.
+// While it is an error no turn does: who makes a session to run a turn in asks first.
+func (h *Host) Policy() (*policy.Policy, error) { return h.policy.load() }
+
 // PolicyStore keeps the policies under which turns have run.
 func (h *Host) PolicyStore() *host.PolicyStore { return h.policies }
