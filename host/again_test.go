@@ -65,12 +65,18 @@ func (c caller) Complete(_ context.Context, req model.Request, _ func(model.Delt
 type numbered struct {
 	mu    sync.Mutex
 	calls int
+	cut   context.CancelFunc // if set, a call ends its turn
 }
 
-func (c *numbered) Call(_ context.Context, call tool.Call) (abi.ToolResult, error) {
+func (c *numbered) Call(ctx context.Context, call tool.Call) (abi.ToolResult, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls++
+	if c.cut != nil {
+		c.cut()
+		<-ctx.Done()
+		return abi.ToolResult{}, ctx.Err()
+	}
 	if call.Tool == "fails" {
 		return abi.ToolResult{}, fmt.Errorf("failure %d", c.calls)
 	}
@@ -594,4 +600,49 @@ func TestRerunBudget(t *testing.T) {
 	if got := r.spending(b.UID); got.Used.ToolCalls != 1 || end.Reason != abi.ReasonBudget {
 		t.Errorf("called: %+v, ended %s", got, end.Reason)
 	}
+}
+
+// What only the end of a turn wrote of a call, no harness has read: it is not served, and
+// the call is one without a recorded result. A failure that was read is one.
+func TestRerunOfCallsCutShort(t *testing.T) {
+	t.Run("canceled", func(t *testing.T) {
+		r, c := againRig(t)
+		s := r.create("agent")
+		r.exec(s.UID, "fails\nnext")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c.cut = cancel
+		e, err := r.Exec(ctx, host.ExecRequest{Session: s.UID, Inputs: say("next")})
+		if err != nil || e.Reason != abi.ReasonCanceled || c.made() != 3 {
+			t.Fatalf("%+v, %v after %d calls", e, err, c.made())
+		}
+		c.cut = nil
+		b := r.begin(host.RerunRequest{Session: s.UID, From: 1})
+		out, _ := r.again(b.UID)
+		if diff := cmp.Diff([]string{`failure 1 {"n":2}`, `{"n":4}`}, out); diff != "" {
+			t.Error(diff)
+		}
+		if from := r.from(b); len(from) != 3 || from[0] == 0 || from[1] == 0 || from[2] != 0 {
+			t.Errorf("results are of %v", from)
+		}
+		r.verify(b.UID)
+	})
+	t.Run("budget", func(t *testing.T) {
+		r, c := againRig(t)
+		s, err := r.Create(t.Context(), host.CreateRequest{Harness: harness(t, "agent"), Budget: host.Amounts{ToolCalls: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := r.Exec(t.Context(), host.ExecRequest{Session: s.UID, Inputs: say("next next")})
+		if err != nil || e.Reason != abi.ReasonBudget || c.made() != 0 {
+			t.Fatalf("%+v, %v after %d calls", e, err, c.made())
+		}
+		for noLive, want := range map[bool]abi.EndReason{true: abi.ReasonUnrecorded, false: abi.ReasonBudget} {
+			b := r.begin(host.RerunRequest{Session: s.UID, From: 1, NoLiveTools: noLive})
+			if out, end := r.again(b.UID); end.Reason != want || out != nil {
+				t.Errorf("it ended %s, want %s, and put out %q", end.Reason, want, out)
+			}
+			r.verify(b.UID)
+		}
+	})
 }

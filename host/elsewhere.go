@@ -58,6 +58,7 @@ type recordedCall struct {
 	id        string
 	execution abi.ExecutionID
 	result    abi.Seq
+	failed    abi.Time // of a result that a turn's end may have written
 }
 
 // equalCalls is what equal calls have alike: the name and the arguments, however they
@@ -111,11 +112,12 @@ func (h *Host) elsewhere(ctx context.Context, r row, execution abi.ExecutionID) 
 
 // toolCalls are the calls of tools that a session's turns asked for in the records that a
 // is about, up to last, but for those that had their results at the fork: these are in the
-// records of both.
+// records of both. What only the end of a turn said of a call is no result.
 func (h *Host) toolCalls(ctx context.Context, uid abi.SessionID, a *again, last abi.Seq, of func(abi.Seq, *abi.Event) bool) ([]recordedCall, error) {
 	var calls []recordedCall
 	counts := false
-	open := 0 // the first of the turn at hand
+	open := 0        // the first of the turn at hand
+	var newest []int // whose results the newest records are
 	for rec, err := range h.journal.Read(uid, a.first(), last) {
 		if err == nil {
 			err = ctx.Err()
@@ -124,11 +126,18 @@ func (h *Host) toolCalls(ctx context.Context, uid abi.SessionID, a *again, last 
 			return nil, err
 		}
 		if !tellsOfCall(rec.Line) {
+			newest = nil
 			continue
 		}
 		e, _, err := h.decode(rec)
 		if err != nil {
 			return nil, err
+		}
+		if e.Kind == abi.EventEnd {
+			unread(calls, newest, e)
+		}
+		if e.Kind != abi.EventToolResult {
+			newest = nil
 		}
 		switch {
 		case e.Kind == abi.EventExecutionStart:
@@ -145,9 +154,15 @@ func (h *Host) toolCalls(ctx context.Context, uid abi.SessionID, a *again, last 
 				if calls[i].id != e.Result.ID {
 					continue
 				}
-				if calls[i].result = rec.Seq; rec.Seq <= a.At {
+				if rec.Seq <= a.At {
 					calls = append(calls[:i], calls[i+1:]...)
+					break
 				}
+				calls[i].result = rec.Seq
+				if e.Cell == nil && e.Result.IsError && e.Result.Code == abi.ToolExecutorError {
+					calls[i].failed = e.Time
+				}
+				newest = append(newest, i)
 				break
 			}
 		}
@@ -155,10 +170,24 @@ func (h *Host) toolCalls(ctx context.Context, uid abi.SessionID, a *again, last 
 	return calls, nil
 }
 
+// unread takes back, of the results that stand right before a turn's end, those that the
+// end wrote itself: of calls that were not made, or cut off. They are failures, in one
+// commit with the end and of its time, and no harness has read them.
+func unread(calls []recordedCall, newest []int, end *abi.Event) {
+	if end.Cell == nil || end.Cell.Class != abi.ClassExternal {
+		return
+	}
+	for _, i := range newest {
+		if c := &calls[i]; !c.failed.IsZero() && c.failed.Equal(end.Time.Time) {
+			c.result = 0
+		}
+	}
+}
+
 // tellsOfCall reports whether a line may be a record that toolCalls looks for, by the
 // line's own text.
 func tellsOfCall(line []byte) bool {
-	for _, kind := range []abi.EventKind{abi.EventToolCall, abi.EventToolResult, abi.EventExecutionStart} {
+	for _, kind := range []abi.EventKind{abi.EventToolCall, abi.EventToolResult, abi.EventExecutionStart, abi.EventEnd} {
 		if bytes.Contains(line, []byte(kind)) {
 			return true
 		}

@@ -19,6 +19,12 @@ const (
 	expired        = "the request for approval expired"
 )
 
+// NotMade reports whether a call's result says that it was not made: that it was denied,
+// or that the budget had nothing left for it.
+func NotMade(r *abi.ToolResult) bool {
+	return r.Code == abi.ToolApprovalDenied || r.Code == abi.ToolExecutorError && r.Error == notMade
+}
+
 // PolicyPrincipal is who the record says has decided what a policy did.
 const PolicyPrincipal = "policy"
 
