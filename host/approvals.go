@@ -48,8 +48,9 @@ const PolicyPrincipal = turn.PolicyPrincipal
 // The same decision again changes nothing; another one is ErrConflict, and so is one
 // that comes after the request has expired. Where several people must approve, a call is
 // decided when so many have, or one has denied it: until then they may approve other
-// arguments, which begins anew. What cannot be, and arguments that the policy denies, is
-// ErrInvalid.
+// arguments, which begins anew. What cannot be, and arguments that the policy denies,
+// or the one under which people were asked, is ErrInvalid; so are other arguments where
+// that one is not at hand.
 func (h *Host) Decide(ctx context.Context, req DecideRequest) (Session, error) {
 	s, err := h.decide(ctx, req)
 	if err != nil {
@@ -92,7 +93,7 @@ func (h *Host) decide(ctx context.Context, req DecideRequest) (Session, error) {
 	case req.Approved && p.gate.Approvers > 1 && e.Actor == nil:
 		return Session{}, fmt.Errorf("%w: %d people must approve call %q: say who you are", ErrInvalid, p.gate.Approvers, p.call.ID)
 	case e.Cell != nil:
-		if err := h.mayEdit(o.r, p.call, e.Cell.Args); err != nil {
+		if err := h.mayEdit(o.r, p, e.Cell.Args); err != nil {
 			return Session{}, err
 		}
 	}
@@ -234,21 +235,39 @@ func (p *pendingCall) expired() error {
 		ErrConflict, ErrExpired, p.gate.Request, p.call.ID, p.gate.Until, next)
 }
 
-// mayEdit asks the policy about a call with the arguments that a person gives it.
-func (h *Host) mayEdit(r row, call abi.ToolCall, args abi.Struct) error {
-	if h.cfg.Policy == nil {
+// mayEdit asks the policy about a call with the arguments that a person gives it, and
+// the one under which people were asked if that is another: who decides without it, or
+// under a newer one, gets no call past it that it would not have let through.
+func (h *Host) mayEdit(r row, p pendingCall, args abi.Struct) error {
+	if h.cfg.Policy == nil && p.gate.Policy.IsZero() {
 		return nil
 	}
 	t, err := h.readTurn(r.UID, r.sum.Open, r.Head.Seq)
 	if err != nil {
 		return asDivergence(err)
 	}
-	policy, err := h.policy(r, t.start.Event.Cell.Model)
-	if policy == nil || err != nil {
+	call, model := p.call, t.start.Event.Cell.Model
+	call.Args = args
+	policy, err := h.policy(r, model)
+	if err != nil {
 		return err
 	}
-	call.Args = args
-	v := policy(call, byName(t.grants)[call.Tool])
+	var now turn.Verdict
+	if policy != nil {
+		now = policy(call, byName(t.grants)[call.Tool])
+	}
+	if err := permits(now, call, ""); err != nil || p.gate.Policy.IsZero() || p.gate.Policy == now.Policy {
+		return err
+	}
+	kept, err := h.keptPolicy(p.gate.Policy, subject(r, model))
+	if err != nil {
+		return fmt.Errorf("%w: other arguments for call %q want the policy under which people were asked: give it with --policy: %w", ErrInvalid, call.ID, err)
+	}
+	return permits(kept(call, byName(t.grants)[call.Tool]), call, fmt.Sprintf(", of when people were asked (policy %s),", p.gate.Policy))
+}
+
+// permits is ErrInvalid if a policy, of which more may be said, denies a call.
+func permits(v turn.Verdict, call abi.ToolCall, more string) error {
 	if v.Action != turn.Deny {
 		return v.Check()
 	}
@@ -256,7 +275,15 @@ func (h *Host) mayEdit(r row, call abi.ToolCall, args abi.Struct) error {
 	if v.Reason != "" {
 		why = ": " + v.Reason
 	}
-	return fmt.Errorf("%w: the policy's rule %q denies call %q with these arguments%s", ErrInvalid, v.Rule, call.ID, why)
+	return fmt.Errorf("%w: the policy's rule %q%s denies call %q with these arguments%s", ErrInvalid, v.Rule, more, call.ID, why)
+}
+
+// keptPolicy is the policy with that digest. It wraps ErrNotFound.
+func (h *Host) keptPolicy(digest abi.Digest, s turn.Subject) (turn.Policy, error) {
+	if h.cfg.KeptPolicy == nil {
+		return nil, fmt.Errorf("policy %s: %w", digest, ErrNotFound)
+	}
+	return h.cfg.KeptPolicy(digest, s)
 }
 
 // policy is what decides on the calls of a turn with that default model.
@@ -264,10 +291,15 @@ func (h *Host) policy(r row, model string) (turn.Policy, error) {
 	if h.cfg.Policy == nil {
 		return nil, nil
 	}
-	return h.cfg.Policy(turn.Subject{
+	return h.cfg.Policy(subject(r, model))
+}
+
+// subject is what a policy knows of a session, in a turn with that default model.
+func subject(r row, model string) turn.Subject {
+	return turn.Subject{
 		Session: r.UID, Project: r.Project, Name: r.Name,
 		Harness: r.meta.Harness, Model: model, Labels: r.meta.Labels,
-	})
+	}
 }
 
 // PendingCall is a tool call that waits for a decision.
@@ -280,8 +312,10 @@ type PendingCall struct {
 	Edited bool
 	Reason string
 	Since  time.Time
-	// Rule is that of the policy that asks, if one does.
-	Rule string
+	// Rule is that of the policy that asks, if one does, and Policy the digest of the one
+	// under which people were asked, zero if there was none.
+	Rule   string
+	Policy abi.Digest
 	// Until is when the request expires, zero if never; AsksAgain says that people are
 	// asked again then, else the call is denied.
 	Until     time.Time
@@ -319,7 +353,7 @@ func (p *pendingCall) show(uid abi.SessionID) PendingCall {
 	g := &p.gate
 	out := PendingCall{
 		Session: uid, Seq: g.Request, Call: p.call, Edited: !bytes.Equal(p.asked(), p.call.Args),
-		Reason: g.Reason, Since: g.Asked.Time, Rule: g.Rule, Until: g.Until.Time, AsksAgain: g.AsksAgain(),
+		Reason: g.Reason, Since: g.Asked.Time, Rule: g.Rule, Policy: g.Policy, Until: g.Until.Time, AsksAgain: g.AsksAgain(),
 		Approvers: g.Approvers,
 	}
 	out.Call.Args = p.asked()

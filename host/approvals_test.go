@@ -349,6 +349,62 @@ func TestEditedArgumentsRefused(t *testing.T) {
 	}
 }
 
+// The policy under which people were asked has a say in other arguments, whichever there
+// is when they decide, if any; where it is not at hand there are none.
+func TestEditedArgumentsUnderTheKeptPolicy(t *testing.T) {
+	p, b := &rules{}, new(toolbox)
+	r := newRig(t)
+	r.tools, r.policy = b.tools(), p.of
+	r.open()
+	none := func(hostturn.Subject) (hostturn.Policy, error) { return nil, nil }
+	lax := func(hostturn.Subject) (hostturn.Policy, error) {
+		return func(abi.ToolCall, abi.ToolGrant) hostturn.Verdict {
+			return hostturn.Verdict{Policy: abi.DigestOf([]byte("lax"))}
+		}, nil
+	}
+	keeps := func(digest abi.Digest, s hostturn.Subject) (hostturn.Policy, error) {
+		if digest != abi.DigestOf([]byte("rules")) {
+			return nil, host.ErrNotFound
+		}
+		return p.of(s)
+	}
+	for _, tt := range []struct {
+		name   string
+		policy func(hostturn.Subject) (hostturn.Policy, error)
+		kept   func(abi.Digest, hostturn.Subject) (hostturn.Policy, error)
+		args   string
+		want   string
+	}{
+		{"no policy", none, keeps, `{"table":"users"}`, `rule "users stay", of when people were asked (policy `},
+		{"no policy at all", nil, keeps, `{"table":"users"}`, `denies call "a" with these arguments: they are the last`},
+		{"another", lax, keeps, `{"table":"users"}`, `rule "users stay", of when`},
+		{"none is kept", none, nil, `{"table":"old"}`, "give it with --policy: policy "},
+		{"the same", p.of, nil, `{"table":"old"}`, ""},
+		{"no policy, and harmless", none, keeps, `{"table":"old"}`, ""},
+	} {
+		r.policy, r.kept = p.of, nil
+		uid := r.open().create("steps").UID
+		r.park(uid, "tools a:drop!")
+		head := mustGet(t, r, uid).Head
+		r.policy, r.kept = tt.policy, tt.kept
+		r.open()
+		s, err := r.Decide(t.Context(), host.DecideRequest{Session: uid, Approved: true, Args: abi.Struct(tt.args)})
+		if tt.want == "" {
+			if err != nil || s.Head.Seq != head.Seq+1 {
+				t.Errorf("%s: %v, at seq %d", tt.name, err, s.Head.Seq)
+			}
+			continue
+		}
+		if !errors.Is(err, host.ErrInvalid) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+		if got := mustGet(t, r, uid).Head; got != head {
+			t.Errorf("%s: something was recorded: %+v", tt.name, got)
+		}
+		r.decide(uid, "a", true) // as it was asked about, whatever there is
+	}
+}
+
 // A session that waits travels, with what was decided so far.
 func TestApprovalsTravel(t *testing.T) {
 	r, _, _ := ruledRig(t, map[string]hostturn.Verdict{"drop": {Action: hostturn.Ask, Rule: "two", Approvers: 2, Expires: time.Hour}})

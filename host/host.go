@@ -122,6 +122,9 @@ type Config struct {
 	// is that of each turn that would begin or go on, with nothing recorded; a turn can
 	// be given up without it.
 	Policy func(turn.Subject) (turn.Policy, error)
+	// KeptPolicy makes the one that has a digest, of which a request for approval says
+	// that it was made under it; ErrNotFound if its text is not at hand. Nil has none.
+	KeptPolicy func(abi.Digest, turn.Subject) (turn.Policy, error)
 
 	// Limits bound a turn; the zero value means abi.DefaultLimits.
 	Limits abi.Limits

@@ -169,6 +169,7 @@ type rig struct {
 	tools      map[string]tool.Tool
 	sources    []tool.Source
 	policy     func(hostturn.Subject) (hostturn.Policy, error)
+	kept       func(abi.Digest, hostturn.Subject) (hostturn.Policy, error)
 	prices     func(string) (host.Price, bool)
 	log        *slog.Logger     // nil: discarded
 	harnessLog *slog.Logger     // the same
@@ -204,7 +205,7 @@ func (r *rig) open() *rig {
 	r.t.Helper()
 	cfg := host.Config{
 		Journal: r.store, Runtimes: r.runtimes, Models: r.models, Routes: r.routes, DefaultModel: r.def, FlushDelay: r.flush, Limits: r.limits,
-		Tools: r.tools, ToolSources: r.sources, Policy: r.policy, Prices: r.prices, Log: r.log, HarnessLog: r.harnessLog, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
+		Tools: r.tools, ToolSources: r.sources, Policy: r.policy, KeptPolicy: r.kept, Prices: r.prices, Log: r.log, HarnessLog: r.harnessLog, Now: r.now, MaxTurns: r.turns, MaxQueue: r.queue,
 		Paused: true, Rebuilding: r.rebuilding,
 	}
 	if r.still {

@@ -103,6 +103,10 @@ func runDecide(ctx context.Context, a *app, opts decideOptions) error {
 			return err
 		}
 		req.Session, req.CallID = s.UID, call
+		asked, err := h.Approvals(ctx, s.UID)
+		if err != nil {
+			return err
+		}
 		after, err := h.Decide(ctx, req)
 		if errors.Is(err, host.ErrExpired) {
 			return &adviceError{err, a.agentctl("resume") + " goes on with the turn"}
@@ -113,8 +117,28 @@ func runDecide(ctx context.Context, a *app, opts decideOptions) error {
 		if after.Head.Seq == s.Head.Seq {
 			a.note("call %q was %s before", call, decided(opts.approved))
 		}
+		if !opts.noResume {
+			a.notePolicy(h, asked, call)
+		}
 		return a.settled(ctx, h, s, after, opts.files, opts.noResume)
 	})
+}
+
+// notePolicy tells of a turn that goes on under another policy than the one under which
+// people were asked, as after a --policy that was not given again.
+func (a *app) notePolicy(h *edge.Host, asked []host.PendingCall, call string) {
+	i := slices.IndexFunc(asked, func(p host.PendingCall) bool { return p.Call.ID == call })
+	if i < 0 || asked[i].Policy.IsZero() {
+		return
+	}
+	now, under := "without a policy", asked[i].Policy
+	switch p, err := h.Policy(); {
+	case err != nil, p != nil && p.Digest() == under:
+		return // it does not go on, or under the same
+	case p != nil:
+		now = "under another"
+	}
+	a.note("people were asked under the policy %s, which %s --digest %.8s prints; the turn goes on %s", under, a.inPlace("policy show"), under, now)
 }
 
 // decideAgain is for a call that does not wait, which err says: it may have been

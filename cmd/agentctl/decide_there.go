@@ -30,6 +30,9 @@ func (a *app) decideThere(ctx context.Context, opts decideOptions, req host.Deci
 	if err != nil {
 		return err
 	}
+	if a.policyFile != "" && len(req.Args) > 0 {
+		return usagef("another agentctl has the store, and asks its own policy about edited arguments: leave --policy out, or decide when that one has ended")
+	}
 	call, unclear := a.callToDecide(*r.Session, opts)
 	if req.CallID = call; unclear != nil {
 		req.CallID = opts.call // it may have been decided so before
@@ -53,6 +56,9 @@ func (a *app) decideThere(ctx context.Context, opts decideOptions, req host.Deci
 			return err
 		}
 		a.record(rec)
+	}
+	if a.policyFile != "" {
+		a.note("--policy does not count there: the agentctl that has the store goes on under its own")
 	}
 	a.note("recorded by the agentctl that has the store; %s", a.goesOn(*r.Session, ", if that one does not"))
 	return nil

@@ -240,7 +240,7 @@ func over(store *journal.Journal, s settled) (*Host, error) {
 	}
 	policies := host.NewPolicyStore(store, o.Now)
 	h, err := host.New(host.Config{
-		Policy:  s.policy.keeping(policies),
+		Policy: s.policy.keeping(policies), KeptPolicy: keptPolicy(policies),
 		Journal: store, Runtimes: []runtimes.Runtime{rt},
 		Models: models, Routes: routes, DefaultModel: o.DefaultModel, Tools: o.Tools, ToolSources: sources, Prices: prices, Log: o.Log, HarnessLog: o.HarnessLog, Now: o.Now,
 		FlushDelay: o.FlushDelay, Limits: o.Limits, Deadline: o.Deadline, CallTimeout: o.CallTimeout,

@@ -8,6 +8,7 @@ import (
 	"github.com/agentcell/agentcell/host/config"
 	"github.com/agentcell/agentcell/host/policy"
 	"github.com/agentcell/agentcell/host/turn"
+	"github.com/agentcell/agentcell/sdk/abi"
 )
 
 // policyFile is where the policy of a host is. It is read and compiled once, when it is
@@ -46,6 +47,21 @@ func (f policyFile) keeping(store *host.PolicyStore) func(turn.Subject) (turn.Po
 	return func(s turn.Subject) (turn.Policy, error) {
 		p, err := kept()
 		if p == nil || err != nil {
+			return nil, err
+		}
+		return p.For(s), nil
+	}
+}
+
+// keptPolicy is the policy with that digest, among those that the store keeps.
+func keptPolicy(store *host.PolicyStore) func(abi.Digest, turn.Subject) (turn.Policy, error) {
+	return func(digest abi.Digest, s turn.Subject) (turn.Policy, error) {
+		text, err := store.Get(digest)
+		if err != nil {
+			return nil, err
+		}
+		p, err := policy.Parse(digest.String(), text)
+		if err != nil {
 			return nil, err
 		}
 		return p.For(s), nil

@@ -111,9 +111,11 @@ func (p *Policy) For(s turn.Subject) turn.Policy {
 
 // verdict is what follows from a rule.
 func (p *Policy) verdict(r Rule) turn.Verdict {
-	v := turn.Verdict{Action: r.Action, Reason: r.Reason, Approvers: r.Approvers, Expires: r.Expires, OnExpiry: r.OnExpiry}
+	v := turn.Verdict{
+		Action: r.Action, Policy: p.digest, Reason: r.Reason, Approvers: r.Approvers, Expires: r.Expires, OnExpiry: r.OnExpiry,
+	}
 	if v.Action != "" {
-		v.Rule, v.Policy = r.Name, p.digest
+		v.Rule = r.Name
 	}
 	return v
 }

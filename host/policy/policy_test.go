@@ -112,7 +112,9 @@ func TestPolicy_LeavesToTheTool(t *testing.T) {
 		"rules: []\non_expiry: ask":  {Approvers: 1, OnExpiry: turn.ExpiryAsks},
 		"rules: [{name: a, when: 'false', then: deny}]": {Approvers: 1, OnExpiry: turn.ExpiryDenies},
 	} {
-		if diff := cmp.Diff(want, verdict(parse(t, text), turn.Subject{}, "t", "{}")); diff != "" {
+		p := parse(t, text)
+		want.Policy = p.Digest()
+		if diff := cmp.Diff(want, verdict(p, turn.Subject{}, "t", "{}")); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", text, diff)
 		}
 	}

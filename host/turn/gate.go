@@ -15,7 +15,8 @@ type Gate struct {
 	Request abi.Seq  // of the request, 0 if there is none
 	Asked   abi.Time // when it was made
 	Reason  string
-	// Rule and Policy are those of the policy that asks, if one does.
+	// Rule is that of the policy that asks, if one does, and Policy the digest of the one
+	// under which people were asked, zero if there was none.
 	Rule   string
 	Policy abi.Digest
 	// Until is when the request expires, zero if it does not, and OnExpiry what then.

@@ -32,7 +32,8 @@ const (
 type Verdict struct {
 	Action Action
 	// Rule is the name of the rule that decided, and Policy the digest of the whole
-	// policy: the record of a decision that no person made has both.
+	// policy: the record of a decision that no person made has both. A policy gives its
+	// digest also where it leaves a call to its tool: the request for approval has it.
 	Rule   string
 	Policy abi.Digest
 	// Reason is what the harness reads of a denial, and a person of a request.

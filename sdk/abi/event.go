@@ -172,7 +172,8 @@ type Cell struct {
 	CallID string `json:"call_id,omitempty"`
 
 	// APPROVAL_REQUEST, and APPROVAL_RESULT where no person decided: the rule that
-	// did, and the digest of the policy that has it.
+	// did, and the digest of the policy that has it. A request that no rule has caused
+	// has that of the policy under which it was made, if there was one.
 	Rule   string `json:"rule,omitempty"`
 	Policy Digest `json:"policy,omitzero"`
 	// APPROVAL_REQUEST: what becomes of it after Until; how many people must approve,
