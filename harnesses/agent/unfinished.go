@@ -63,53 +63,28 @@ func (v *conversation) unfinished(ctx context.Context, t *sdk.Turn) ([]string, e
 // effects are the tool calls in the record from a seq on and before another, with
 // what came of them, a line each.
 func effects(ctx context.Context, t *sdk.Turn, from, before abi.Seq) ([]string, error) {
-	var calls []*abi.ToolCall
-	results, edited := map[string]*abi.ToolResult{}, map[string]abi.Struct{}
-	waits := map[string]bool{} // for people, and was not made before
-	query := sdk.HistoryQuery{From: from, Kinds: []abi.EventKind{
-		abi.EventToolCall, abi.EventApprovalRequest, abi.EventApprovalResult, abi.EventToolResult,
-	}}
-	for record, err := range t.History(ctx, query) {
-		if err != nil {
-			return nil, err
-		}
-		if record.Seq >= before {
-			break
-		}
-		if record.Event.Tool != nil {
-			calls = append(calls, record.Event.Tool)
-		}
-		if r := record.Event.Approval; r != nil {
-			waits[r.ToolCallID] = record.Event.Cell == nil || !record.Event.Cell.Again
-		}
-		if d := record.Event.ApprovalResult; d != nil {
-			delete(waits, d.ToolCallID)
-			if d.Approved && record.Event.Cell != nil {
-				edited[d.ToolCallID] = record.Event.Cell.Args
-			}
-		}
-		if record.Event.Result != nil {
-			results[record.Event.Result.ID] = record.Event.Result
-		}
+	calls, err := t.PastCalls(ctx, from, before)
+	if err != nil {
+		return nil, err
 	}
 	var lines []string
 	if more := len(calls) - maxCallsTold; more > 0 {
 		lines = append(lines, fmt.Sprintf("%d calls, and then", more))
 		calls = calls[more:]
 	}
-	for _, call := range calls {
+	for _, c := range calls {
 		outcome := "no result is known"
-		if waits[call.ID] {
-			outcome = "not made, as nobody had decided on it"
+		switch {
+		case c.Result != nil:
+			outcome = resultText(c.Result)
+		case c.MissingApprovals > 0:
+			outcome = "not made, as it was not approved"
 		}
-		if result := results[call.ID]; result != nil {
-			outcome = resultText(result)
+		args := c.Call.Args
+		if c.Edited {
+			args = append(slices.Clip(args), " (changed by a person)"...)
 		}
-		args := call.Args
-		if edited[call.ID] != nil {
-			args = append(slices.Clip(edited[call.ID]), " (changed by a person)"...)
-		}
-		lines = append(lines, fmt.Sprintf("%s %.*s: %.*s", call.Tool, maxTold, args, maxTold, outcome))
+		lines = append(lines, fmt.Sprintf("%s %.*s: %.*s", c.Call.Tool, maxTold, args, maxTold, outcome))
 	}
 	return lines, nil
 }

@@ -56,7 +56,7 @@ func TestUnfinished(t *testing.T) {
 		note("FAILED", "files.read {\"x\":2}: {\"x\":2}\nfiles.lost {}: no such file"),
 		note("FAILED", "db.drop {}: denied: not today"),
 		note("CANCELED", "pay {\"eur\":4} (changed by a person): no result is known\n"+
-			"pay {\"eur\":6}: not made, as nobody had decided on it\npay {\"eur\":7}: no result is known"),
+			"pay {\"eur\":6}: not made, as it was not approved\npay {\"eur\":7}: no result is known"),
 		"two",
 	}
 	said := func() []string {

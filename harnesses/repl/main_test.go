@@ -301,7 +301,7 @@ func TestGivenUp(t *testing.T) {
 	if !errors.Is(err, gone) {
 		t.Errorf("got %v", err)
 	}
-	s.check("1 + 1", "[A turn before this one ended as FAILED (tool_call: given up): what it did to variables is undone. What tools did in it is not:\nstop ]\n2")
+	s.check("1 + 1", "[A turn before this one ended as FAILED (tool_call: given up): what it did to variables is undone. What came of its tool calls is not:\nstop(): done]\n2")
 }
 
 // TestLost: the next turn is told of those that did not complete, once.
@@ -311,11 +311,23 @@ func TestLost(t *testing.T) {
 	record := func(e abi.Event) {
 		s.host.Records = append(s.host.Records, abi.LogRecord{Seq: s.host.Records[len(s.host.Records)-1].Seq + 1, Event: &e})
 	}
-	record(abi.Event{Kind: abi.EventToolCall, Tool: &abi.ToolCall{ID: "a", Tool: "pay", Args: abi.Struct(`{"eur":5}`)}})
+	pay := func(id string) {
+		record(abi.Event{Kind: abi.EventToolCall, Tool: &abi.ToolCall{ID: id, Tool: "pay", Args: abi.Struct(`{"id":"` + id + `"}`)}})
+	}
+	result := func(r abi.ToolResult) { record(abi.Event{Kind: abi.EventToolResult, Result: &r}) }
+	for _, id := range []string{"made", "lost", "open", "denied", "withheld"} {
+		pay(id)
+	}
+	record(abi.Event{Kind: abi.EventApprovalRequest, Approval: &abi.ApprovalRequest{ToolCallID: "open"}})
+	result(abi.ToolResult{ID: "made", Output: abi.Struct(`{"ok":true}`)})
+	result(abi.ToolResult{ID: "denied", IsError: true, Code: abi.ToolApprovalDenied, Error: "denied: not today"})
+	result(abi.ToolResult{ID: "withheld", IsError: true, Error: "not made: the budget has nothing left for it"})
 	record(abi.Event{Kind: abi.EventEnd, End: &abi.HarnessEnd{State: abi.StateFailed, Error: &abi.Error{Description: "no fuel"}}})
 	record(abi.Event{Kind: abi.EventEnd, End: &abi.HarnessEnd{State: abi.StateCanceled}})
 	s.check(
-		"x", "[A turn before this one ended as FAILED (no fuel): what it did to variables is undone. What tools did in it is not:\npay {\"eur\":5}]\n"+
+		"x", "[A turn before this one ended as FAILED (no fuel): what it did to variables is undone. What came of its tool calls is not:\n"+
+			"pay({\"id\":\"made\"}): done\npay({\"id\":\"lost\"}): no result is known\npay({\"id\":\"open\"}): not made, as it was not approved\n"+
+			"pay({\"id\":\"denied\"}): denied: not today\npay({\"id\":\"withheld\"}): not made: the budget has nothing left for it]\n"+
 			"[A turn before this one ended as CANCELED: what it did to variables is undone.]\n1",
 		"x", "1",
 	)

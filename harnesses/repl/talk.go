@@ -65,41 +65,66 @@ func sizeOf(m abi.Message) int {
 	return size
 }
 
-// maxCallsTold bounds what lost tells.
-const maxCallsTold = 20
+// What lost tells is bounded: so many turns, and so many calls of each.
+const (
+	maxTurnsTold = 3
+	maxCallsTold = 20
+)
 
 // lost tells of the turns since the last one that completed: of what they did to
 // variables nothing is left, but what their tools did is done. It is empty if there are none.
 // It reads what is new in the record, which mostly is one END.
 func (r *repl) lost(ctx context.Context, t *sdk.Turn) (string, error) {
-	var notes, calls []string
-	query := sdk.HistoryQuery{From: r.seen + 1, Kinds: []abi.EventKind{abi.EventEnd, abi.EventToolCall}}
-	for record, err := range t.History(ctx, query) {
+	type turn struct {
+		from, before abi.Seq
+		end          *abi.HarnessEnd
+	}
+	var turns []turn
+	for record, err := range t.History(ctx, sdk.HistoryQuery{From: r.seen + 1, Kinds: []abi.EventKind{abi.EventEnd}}) {
 		if err != nil {
 			return "", err
 		}
+		if end := record.Event.End; end != nil && end.State != abi.StateCompleted {
+			turns = append(turns, turn{r.seen + 1, record.Seq, end})
+		}
 		r.seen = record.Seq
-		if call := record.Event.Tool; call != nil {
-			calls = append(calls, fmt.Sprintf("\n%s %.200s", call.Tool, call.Args))
-		}
-		if end := record.Event.End; end != nil {
-			if end.State != abi.StateCompleted {
-				notes = append(notes, lostNote(end, calls))
-			}
-			calls = nil
-		}
 	}
-	return strings.Join(notes[max(0, len(notes)-3):], "\n"), nil
+	var notes []string
+	for _, u := range turns[max(0, len(turns)-maxTurnsTold):] {
+		calls, err := t.PastCalls(ctx, u.from, u.before)
+		if err != nil {
+			return "", err
+		}
+		notes = append(notes, lostNote(u.end, calls))
+	}
+	return strings.Join(notes, "\n"), nil
 }
 
-func lostNote(end *abi.HarnessEnd, calls []string) string {
+func lostNote(end *abi.HarnessEnd, calls []sdk.PastCall) string {
 	why := ""
 	if end.Error != nil {
 		why = fmt.Sprintf(" (%.200s)", end.Error.Description)
 	}
 	note := fmt.Sprintf("[A turn before this one ended as %s%s: what it did to variables is undone.", end.State, why)
 	if len(calls) > 0 {
-		note += " What tools did in it is not:" + strings.Join(calls[max(0, len(calls)-maxCallsTold):], "")
+		note += " What came of its tool calls is not:"
+	}
+	for _, c := range calls[max(0, len(calls)-maxCallsTold):] {
+		note += fmt.Sprintf("\n%s(%.200s): %.200s", c.Call.Tool, c.Call.Args, outcome(c))
 	}
 	return note + "]"
+}
+
+// outcome is what came of a call. A failure has the words of the host: whether the
+// call was denied, was not made, or may have been.
+func outcome(c sdk.PastCall) string {
+	switch {
+	case c.Result == nil && c.MissingApprovals > 0:
+		return "not made, as it was not approved"
+	case c.Result == nil:
+		return "no result is known"
+	case c.Result.IsError:
+		return c.Result.Error
+	}
+	return "done"
 }
