@@ -221,11 +221,15 @@ func newAwaitingJSON(s host.Session, waits []waitJSON) sessionJSON {
 }
 
 // stateText is a session's state in a word, and for a parked turn in a second
-// one what for.
+// one what for. One that can go on, because nobody decided in time, says so.
 func stateText(s host.Session, now time.Time) string {
 	switch {
 	case s.Suspended:
 		return string(s.State) + " suspended"
+	case s.State == host.ExecInterrupted && slices.ContainsFunc(s.Waiting, func(w host.Waiting) bool {
+		return w.Tool != "" && !w.Settled && !w.Until.IsZero() && !now.Before(w.Until.Time)
+	}):
+		return string(s.State) + " approval expired"
 	case s.State != host.ExecAwaiting:
 		return string(s.State)
 	}
