@@ -210,7 +210,7 @@ func TestChatAsksOneOfSeveral(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	c, stdout, stderr := chatting(t, harness, &actor{lines: []string{"go", "/resume"}, answers: []string{"y", "y", "", "n"}}, "approvers: 2\n")
+	c, stdout, stderr := chatting(t, harness, &actor{lines: []string{"go", "/resume"}, answers: []string{"y", "y", "", "n"}}, "rules: []\napprovers: 2\n")
 	if err := c.run(t.Context()); err != nil {
 		t.Error(err)
 	}

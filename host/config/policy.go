@@ -128,14 +128,18 @@ func dangling(path string) bool {
 	return err == nil
 }
 
-// ParsePolicy reads the text of a policy. Its error wraps ErrConfig.
+// ParsePolicy reads the text of a policy. Its error wraps ErrConfig. Where the rules are
+// wrong and can be looked at all the same, they come with it.
 func ParsePolicy(text []byte) (Policy, error) {
 	var p Policy
 	if _, err := decode(text, &p); err != nil {
 		return Policy{}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	if len(p.Rules) > MaxRules {
+		return Policy{}, fmt.Errorf("%w: %d rules: want at most %d", ErrConfig, len(p.Rules), MaxRules)
+	}
 	if err := p.check(); err != nil {
-		return Policy{}, fmt.Errorf("%w: %w", ErrConfig, err)
+		return p, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return p, nil
 }
@@ -147,28 +151,30 @@ const DefaultRule = "default"
 
 // check finds all that YAML has no rules for.
 func (p *Policy) check() error {
-	if len(p.Rules) > MaxRules {
-		return fmt.Errorf("%d rules: want at most %d", len(p.Rules), MaxRules)
-	}
 	errs := []error{p.Approval.check()}
 	if p.Default != "" && !action(p.Default) {
 		errs = append(errs, fmt.Errorf("default is %.40q; want allow, deny or ask", p.Default))
 	}
+	if p.Rules == nil && p.Default == "" {
+		// So is a file that was cut short.
+		errs = append(errs, errors.New("no rules and no default; write rules: [] to leave each call to its tool"))
+	}
 	lines := map[string]int{}
 	for i, r := range p.Rules {
 		name := r.Name.Text
+		called := fmt.Sprintf("line %d: rule %.70q", r.Name.Line, name)
 		switch {
 		case name == "":
-			errs = append(errs, fmt.Errorf("rule %d has no name", i+1))
-			continue
+			called = fmt.Sprintf("rule %d", i+1)
+			errs = append(errs, fmt.Errorf("%s has no name", called))
 		case !ruleNames.MatchString(name) || name == DefaultRule:
 			errs = append(errs, fmt.Errorf("line %d: %.70q: want a name of letters, digits, _, . and -, up to 64, and not %s", r.Name.Line, name, DefaultRule))
 		case lines[name] != 0:
-			errs = append(errs, fmt.Errorf("line %d: rule %q stands at line %d already", r.Name.Line, name, lines[name]))
+			errs = append(errs, fmt.Errorf("%s stands at line %d already", called, lines[name]))
 		}
 		lines[name] = r.Name.Line
 		if err := r.check(); err != nil {
-			errs = append(errs, fmt.Errorf("line %d: rule %.70q: %w", r.Name.Line, name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", called, err))
 		}
 	}
 	return oneLine(errs)

@@ -67,26 +67,26 @@ func words(err error) string {
 	return text
 }
 
-// compile compiles the rules of a policy. Its error tells of all that cannot be.
-func compile(file config.Policy) ([]rule, error) {
+// compile compiles the rules of a policy, and says what is wrong with them.
+func compile(file config.Policy) (rules []rule, wrong []string, err error) {
 	known := &patterns{}
 	env, err := environment(known)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	rules := make([]rule, len(file.Rules))
-	var wrong []string
+	rules = make([]rule, len(file.Rules))
 	for i, r := range file.Rules {
+		wrong = append(wrong, beyond(r.Name.Text, r.Approval)...)
+		if strings.TrimSpace(r.When.Text) == "" {
+			continue // which has been told
+		}
 		program, problems := program(env, known, r.When)
 		for _, text := range problems {
 			wrong = append(wrong, fmt.Sprintf("rule %q: %s", r.Name.Text, text))
 		}
 		rules[i] = rule{newRule(r, file.Approval), condition{program}}
 	}
-	if wrong != nil {
-		return nil, errors.New(strings.Join(wrong, "\n"))
-	}
-	return rules, nil
+	return rules, wrong, nil
 }
 
 // program compiles one condition, or says what is wrong with it.

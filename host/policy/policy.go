@@ -9,6 +9,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/agentcell/agentcell/host/config"
@@ -49,22 +50,37 @@ type rule struct {
 }
 
 // Parse reads the text of a policy and compiles its rules. name is what errors call it.
-// They wrap config.ErrConfig and tell of all rules that cannot be compiled.
+// They wrap config.ErrConfig and tell of all rules that are wrong; but of what is no YAML,
+// or has other settings than those there are, they tell first.
 func Parse(name string, text []byte) (*Policy, error) {
-	file, err := config.ParsePolicy(text)
+	file, misshapen := config.ParsePolicy(text)
+	rules, wrong, err := compile(file)
 	if err != nil {
 		return nil, fmt.Errorf("policy %q: %w", name, err)
 	}
-	p := &Policy{text: text, digest: abi.DigestOf(text), rest: newRest(file), patience: patience}
-	if p.rules, err = compile(file); err != nil {
-		return nil, fmt.Errorf("policy %q: %w: %w", name, config.ErrConfig, err)
+	wrong = append(wrong, beyond(config.DefaultRule, file.Approval)...)
+	problems := strings.Join(wrong, "\n")
+	switch {
+	case misshapen != nil && wrong != nil:
+		return nil, fmt.Errorf("policy %q: %w\n%s", name, misshapen, problems)
+	case misshapen != nil:
+		return nil, fmt.Errorf("policy %q: %w", name, misshapen)
+	case wrong != nil:
+		return nil, fmt.Errorf("policy %q: %w: %s", name, config.ErrConfig, problems)
 	}
-	for _, r := range append(p.Rules(), p.rest) {
-		if err := p.verdict(r).Check(); err != nil {
-			return nil, fmt.Errorf("policy %q: %w: rule %q: %w", name, config.ErrConfig, r.Name, err)
-		}
+	return &Policy{text: text, digest: abi.DigestOf(text), rules: rules, rest: newRest(file), patience: patience}, nil
+}
+
+// beyond says where a rule asks people for more than a verdict can.
+func beyond(name string, a config.Approval) []string {
+	v := turn.Verdict{Approvers: max(0, a.Approvers)} // else it has been told
+	if a.Expires != nil {
+		v.Expires = time.Duration(*a.Expires)
 	}
-	return p, nil
+	if err := v.Check(); err != nil {
+		return []string{fmt.Sprintf("rule %q: %v", name, err)}
+	}
+	return nil
 }
 
 // Digest is the SHA-256 of the text.

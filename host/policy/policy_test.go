@@ -107,9 +107,9 @@ func TestPolicy(t *testing.T) {
 // says if that asks.
 func TestPolicy_LeavesToTheTool(t *testing.T) {
 	for text, want := range map[string]turn.Verdict{
-		"":                           {Approvers: 1, OnExpiry: turn.ExpiryDenies},
-		"approvers: 4\nexpires: 90s": {Approvers: 4, Expires: 90 * time.Second, OnExpiry: turn.ExpiryDenies},
-		"rules: []\non_expiry: ask":  {Approvers: 1, OnExpiry: turn.ExpiryAsks},
+		"rules: []":                                     {Approvers: 1, OnExpiry: turn.ExpiryDenies},
+		"rules: []\napprovers: 4\nexpires: 90s":         {Approvers: 4, Expires: 90 * time.Second, OnExpiry: turn.ExpiryDenies},
+		"rules: []\non_expiry: ask":                     {Approvers: 1, OnExpiry: turn.ExpiryAsks},
 		"rules: [{name: a, when: 'false', then: deny}]": {Approvers: 1, OnExpiry: turn.ExpiryDenies},
 	} {
 		p := parse(t, text)
@@ -223,6 +223,9 @@ func TestParse_Refuses(t *testing.T) {
 		{"rules: [{name: a b, when: 'true', then: deny}]", `line 1: "a b": want a name of letters`},
 		{"rules:\n- {name: a, when: 'true', then: deny}\n- {name: a, when: 'true', then: deny}", `line 3: rule "a" stands at line 2 already`},
 		{"rules: [{name: a, when: [true], then: deny}]", "line 1: want a text"},
+		{"", "no rules and no default; write rules: [] to leave each call to its tool"},
+		{"rules:\n", "no rules and no default"},
+		{"expires: 24h\non_expiry: deny\n# rules: []", "no rules and no default"},
 		{"a: b: c", "mapping values are not allowed"},
 		{"rules: []\n---\nrules: []", "want one document"},
 		{"rules: [{name: a, when: tool, then: deny}]", `rule "a": line 1: when is a string; want a bool`},
@@ -244,6 +247,11 @@ func TestParse_Refuses(t *testing.T) {
   - name: two
     when: tool ==
     then: deny
+  - {name: two, when: "true", then: wave}
+  - {when: agrs == 1, then: deny}
+  - {name: many, when: "true", then: ask, approvers: 99}
+  - {then: deny}
+approvers: 33
 `))
 	want, rerr := os.ReadFile("testdata/wrong.txt")
 	if rerr != nil {
