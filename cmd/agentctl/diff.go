@@ -13,7 +13,6 @@ import (
 
 	"github.com/agentcell/agentcell/host"
 	"github.com/agentcell/agentcell/host/edge"
-	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -29,8 +28,9 @@ two runs of the same conversation are alike. Between the two columns | marks wha
 only A has, > what only B has; a turn's input stands there where anything in the turn differs.
 That a person was asked on one side alone is left out. Of a model call the prompt is compared; agentctl show prints it.
 
-Then it says what each took since they part: turns, calls, those of tools that a recorded result
-was served for, as agentctl rerun does, tokens, and what they cost where the models have prices.
+Then it says what each took since they part: turns, one that goes on behind what they share too,
+calls that were made, those of tools that a recorded result was served for in place of that, as
+agentctl rerun does, tokens, and what they cost where the models have prices.
 The first difference comes last.
 
 Columns are as wide as the terminal, or 120 characters together. With --records what differs
@@ -62,7 +62,7 @@ func runDiff(ctx context.Context, a *app, first, second string, records bool) er
 		if err != nil {
 			return err
 		}
-		d := newComparison(a, h, x, y)
+		d := newComparison(a, x, y)
 		if err := d.findShared(ctx, h); err != nil {
 			return err
 		}
@@ -77,6 +77,11 @@ func runDiff(ctx context.Context, a *app, first, second string, records bool) er
 		d.showShared()
 		if err := d.countTurns(h); err != nil {
 			return err
+		}
+		for i, s := range []host.Session{x, y} {
+			if d.tallies[i], err = tallyBehind(ctx, h, s.UID, d.shared); err != nil {
+				return err
+			}
 		}
 		if err := d.walk(
 			told(d.tallies[0].follow(h.Replay(ctx, x.UID, d.shared+1, 0)), d.shared < x.Head.Seq),
@@ -125,8 +130,8 @@ type parting struct {
 	a, b abi.Seq // 0 where only the other side has a record
 }
 
-func newComparison(a *app, h *edge.Host, x, y host.Session) *comparison {
-	return &comparison{app: a, a: x, b: y, tallies: [2]*tally{{price: h.Price}, {price: h.Price}}}
+func newComparison(a *app, x, y host.Session) *comparison {
+	return &comparison{app: a, a: x, b: y}
 }
 
 // findShared finds the last record that both have. A record's hash covers all
@@ -169,11 +174,7 @@ func (d *comparison) countTurns(h *edge.Host) error {
 		if err != nil {
 			return err
 		}
-		encoded, _, _, err := journal.ParseLine(r.Line)
-		if err != nil {
-			return err
-		}
-		e, err := abi.DecodeEvent(encoded)
+		e, err := eventOf(r)
 		if err != nil {
 			return err
 		}

@@ -218,7 +218,14 @@ func (a *app) summary(ctx context.Context, h *edge.Host, s host.Session, state h
 	if err != nil {
 		return err
 	}
-	before, again := &tally{price: h.Price}, &tally{price: h.Price}
+	before, err := tallyBehind(ctx, h, state.Of, state.At)
+	if err != nil {
+		return err
+	}
+	again, err := tallyBehind(ctx, h, s.UID, state.At)
+	if err != nil {
+		return err
+	}
 	if err := before.all(h.Replay(ctx, state.Of, state.At+1, state.Until)); err != nil {
 		return err
 	}

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"strings"
 
 	"github.com/agentcell/agentcell/host"
+	"github.com/agentcell/agentcell/host/edge"
+	"github.com/agentcell/agentcell/host/turn"
+	"github.com/agentcell/agentcell/journal"
 	"github.com/agentcell/agentcell/sdk/abi"
 )
 
@@ -18,6 +22,58 @@ type tally struct {
 	// unpriced: a model was asked that has no price here.
 	unpriced bool
 	model    string // of the call at hand
+	// asked has the calls of tools, by id, that the turn at hand has no results of.
+	asked map[string]bool
+	// open: the turn at hand began before what is counted, and has not gone on yet.
+	open bool
+}
+
+// tallyBehind counts what a session has behind a point. Of a turn that is open there it
+// knows what stands before.
+func tallyBehind(ctx context.Context, h *edge.Host, uid abi.SessionID, at abi.Seq) (*tally, error) {
+	t := &tally{price: h.Price}
+	start, err := openAt(h, uid, at)
+	if err != nil || start == 0 {
+		return t, err
+	}
+	before := &tally{price: h.Price}
+	if err := before.all(h.Replay(ctx, uid, start, at)); err != nil {
+		return nil, err
+	}
+	t.model, t.asked, t.open = before.model, before.asked, true
+	return t, nil
+}
+
+// openAt is the EXECUTION_START of the turn that is open at a point, 0 if none is.
+func openAt(h *edge.Host, uid abi.SessionID, at abi.Seq) (abi.Seq, error) {
+	if at == 0 {
+		return 0, nil
+	}
+	for r, err := range h.Journal().ReadReverse(uid, at, 1) {
+		if err != nil {
+			return 0, err
+		}
+		e, err := eventOf(r)
+		if err != nil {
+			return 0, err
+		}
+		switch e.Kind {
+		case abi.EventExecutionStart:
+			return r.Seq, nil
+		case abi.EventEnd:
+			return 0, nil
+		}
+	}
+	return 0, nil
+}
+
+// eventOf is the event of a record, without what stands in blobs.
+func eventOf(r journal.Record) (*abi.Event, error) {
+	encoded, _, _, err := journal.ParseLine(r.Line)
+	if err != nil {
+		return nil, err
+	}
+	return abi.DecodeEvent(encoded)
 }
 
 // follow counts records as they go by.
@@ -45,9 +101,14 @@ func (t *tally) all(records iter.Seq2[host.Record, error]) error {
 }
 
 func (t *tally) add(e *abi.Event) {
+	if t.open && e.Kind != abi.EventLifecycle {
+		t.turns++
+		t.open = false
+	}
 	switch {
 	case e.ExecutionStart != nil:
 		t.turns++
+		t.asked = map[string]bool{}
 	case e.Model != nil:
 		t.modelCalls++
 		t.model = e.Model.Model
@@ -55,9 +116,16 @@ func (t *tally) add(e *abi.Event) {
 			t.unpriced = true
 		}
 	case e.Tool != nil:
-		t.toolCalls++
-	case e.Result != nil && e.Cell != nil && e.Cell.Source != "":
-		t.served++
+		t.asked[e.Tool.ID] = true
+	case e.Result != nil:
+		asked := t.asked[e.Result.ID] // else the harness called it itself
+		delete(t.asked, e.Result.ID)
+		switch {
+		case e.Cell != nil && e.Cell.Source != "":
+			t.served++
+		case asked && !turn.NotMade(e.Result):
+			t.toolCalls++
+		}
 	case e.Usage != nil && e.Cell != nil && e.Cell.CallID != "": // not what a harness says itself
 		t.tokens += int64(e.Usage.InputTokens + e.Usage.OutputTokens)
 		if price, ok := t.price(t.model); ok {
@@ -69,10 +137,10 @@ func (t *tally) add(e *abi.Event) {
 type tallyJSON struct {
 	Turns      int64 `json:"turns"`
 	ModelCalls int64 `json:"model_calls"`
-	ToolCalls  int64 `json:"tool_calls"`
-	// Served of them had a recorded result.
-	Served int64 `json:"tool_calls_served"`
-	Tokens int64 `json:"tokens"`
+	// ToolCalls were made; Served were given a recorded result in place of that.
+	ToolCalls int64 `json:"tool_calls"`
+	Served    int64 `json:"tool_calls_served"`
+	Tokens    int64 `json:"tokens"`
 	// Cost, in millionths, is left out where a model has no price.
 	Cost *int64 `json:"cost_micros,omitempty"`
 }
