@@ -83,19 +83,20 @@ func (h *Host) PushedHarness(ctx context.Context, name string) (Harness, error) 
 
 // PushedHarnesses lists the harnesses that were pushed, by name.
 func (h *Host) PushedHarnesses(ctx context.Context) ([]PushedHarness, error) {
-	refs, err := h.journal.Refs(harnessRef)
+	pushed, err := readRefs(h.journal, harnessRef, readPushedHarness)
 	if err != nil {
 		return nil, fmt.Errorf("list harnesses: %w", err)
 	}
-	pushed := make([]PushedHarness, len(refs))
-	for i, ref := range refs {
-		var note harnessNote
-		if err := json.Unmarshal(ref.Note, &note); err != nil {
-			return nil, fmt.Errorf("list harnesses: harness %q: %w", ref.Name, err)
-		}
-		pushed[i] = PushedHarness{Name: ref.Name, Module: ref.Digest, Size: note.Size, Pushed: note.Pushed.Time}
-	}
 	return pushed, nil
+}
+
+// readPushedHarness is the harness that a ref stands for.
+func readPushedHarness(ref journal.Ref) (PushedHarness, error) {
+	var note harnessNote
+	if err := json.Unmarshal(ref.Note, &note); err != nil {
+		return PushedHarness{}, fmt.Errorf("harness %q: %w", ref.Name, err)
+	}
+	return PushedHarness{Name: ref.Name, Module: ref.Digest, Size: note.Size, Pushed: note.Pushed.Time}, nil
 }
 
 // RemoveHarness takes the name of a pushed harness away. Sessions that were made

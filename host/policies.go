@@ -74,17 +74,18 @@ func (s *PolicyStore) Get(digest abi.Digest) ([]byte, error) {
 
 // List lists the policies that are kept, by digest.
 func (s *PolicyStore) List() ([]KeptPolicy, error) {
-	refs, err := s.journal.Refs(policyRef)
+	kept, err := readRefs(s.journal, policyRef, readKeptPolicy)
 	if err != nil {
 		return nil, fmt.Errorf("list policies: %w", err)
 	}
-	kept := make([]KeptPolicy, len(refs))
-	for i, ref := range refs {
-		var note policyNote
-		if err := json.Unmarshal(ref.Note, &note); err != nil {
-			return nil, fmt.Errorf("list policies: policy %q: %w", ref.Name, err)
-		}
-		kept[i] = KeptPolicy{Digest: ref.Digest, Size: note.Size, Since: note.Since.Time}
-	}
 	return kept, nil
+}
+
+// readKeptPolicy is the policy that a ref stands for.
+func readKeptPolicy(ref journal.Ref) (KeptPolicy, error) {
+	var note policyNote
+	if err := json.Unmarshal(ref.Note, &note); err != nil {
+		return KeptPolicy{}, fmt.Errorf("policy %q: %w", ref.Name, err)
+	}
+	return KeptPolicy{Digest: ref.Digest, Size: note.Size, Since: note.Since.Time}, nil
 }

@@ -105,15 +105,9 @@ func (s *ToolStore) List() ([]StoredTool, error) {
 	if s.listed {
 		return s.list, nil
 	}
-	refs, err := s.journal.Refs(toolRef)
+	list, err := readRefs(s.journal, toolRef, readStoredTool)
 	if err != nil {
 		return nil, fmt.Errorf("stored tools: %w", err)
-	}
-	list := make([]StoredTool, len(refs))
-	for i, ref := range refs {
-		if list[i], err = readStoredTool(ref); err != nil {
-			return nil, fmt.Errorf("stored tools: %w", err)
-		}
 	}
 	s.list, s.listed = list, true
 	return list, nil
